@@ -1,0 +1,1 @@
+# How ranks add and exchange: one file per transport.

@@ -1,0 +1,1 @@
+# CPU backend: one library per ISA level.
