@@ -13,10 +13,9 @@
 #include <stdint.h>
 
 #include "backend.h"
+#include "modes.h"
 
 typedef struct rf_comm rf_comm;
-
-typedef enum { RF_ALLREDUCE_ORDERED, RF_ALLREDUCE_MPI } rf_allreduce;
 
 /* World: the launcher's ranks. Without MPI in the build, or started without a launcher, one rank. argc/argv as MPI_Init wants
  * them. Pair with rf_world_finalize. */

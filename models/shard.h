@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "modes.h"
 #include "sum_tree.h"
 
 typedef enum {
@@ -18,8 +19,6 @@ typedef enum {
     RF_AXIS_DRAFT_VOCAB, /* rows of the drafter's own output matrix, when it has one */
     RF_N_AXES
 } rf_axis_id;
-
-typedef enum { RF_SPLIT_NONE, RF_SPLIT_LAYER, RF_SPLIT_TENSOR } rf_split;
 
 typedef struct {
     size_t n_units;      /* 0: the axis does not occur */
