@@ -14,6 +14,7 @@
 
 #include "backend.h"
 #include "modes.h"
+#include "modes.h"
 
 typedef struct rf_comm rf_comm;
 

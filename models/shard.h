@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "modes.h"
+#include "modes.h"
 #include "sum_tree.h"
 
 typedef enum {
