@@ -14,7 +14,6 @@
 
 #include "backend.h"
 #include "modes.h"
-#include "modes.h"
 
 typedef struct rf_comm rf_comm;
 

@@ -6,7 +6,6 @@
 #include <stddef.h>
 
 #include "modes.h"
-#include "modes.h"
 #include "sum_tree.h"
 
 typedef enum {
