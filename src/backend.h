@@ -98,6 +98,7 @@ typedef struct {
     size_t heads_per_kv; /* H / Hkv */
     size_t first_kv;     /* global index of local KV head 0: query head j reads local KV head (first_head+j)/heads_per_kv - first_kv */
     size_t window;       /* 0: none; else the row at p sees cached position s only if p - s < window */
+    size_t first_pos;    /* cached positions below it are never seen (an MTP cache starts at 1) */
 } rf_attention_spec;
 
 typedef struct {
@@ -147,6 +148,7 @@ typedef struct rf_ops {
     rf_backend_stats (*stats)(const rf_backend *b);
 
     /* -- Memory. Buffers start zeroed. NULL and *err (RF_ERR_MEMORY) on failure. */
+    size_t (*buf_bytes)(size_t bytes); /* pure: what a buffer of `bytes` will hold (the plan uses it) */
     rf_buf *(*buf_create)(rf_backend *b, size_t bytes, rf_error *err);
     void (*buf_destroy)(rf_buf *buf); /* NULL is legal, as for every destroy below */
     void *(*buf_host)(rf_buf *buf);   /* host address, or NULL where the device's memory is not the host's */
@@ -166,6 +168,7 @@ typedef struct rf_ops {
     /* bit 1: float32 activations, bit 2: int8 blocks; OR over the weights that share one rf_act */
     unsigned (*weight_wants)(const rf_weight *w);
 
+    size_t (*act_bytes)(size_t max_rows, size_t max_cols); /* pure */
     rf_act *(*act_create)(rf_backend *b, size_t max_rows, size_t max_cols, rf_error *err);
     void (*act_destroy)(rf_act *act);
     /* int8 per 32: s = absmax / 127, q = round-half-even(x / s) with the unrounded s (0 where s is 0), stored scale = s
@@ -197,11 +200,16 @@ typedef struct rf_ops {
     /* dst[i] = src[row of the batch's i-th logits row] */
     void (*gather_logit_rows)(rf_backend *b, const rf_batch *batch, size_t n_cols, rf_mat src, rf_mat dst);
     /* Rows kept per slot, store is [n_slots][RF_MAX_BLOCK][n_cols] packed: row i of a sequence <-> store[slot][i]
-     * (sequences of at most RF_MAX_BLOCK rows). */
+     * (sequences of at most RF_MAX_BLOCK rows; keep_rows leaves out sequences of role GIVEN, which may be longer). */
     void (*keep_rows)(rf_backend *b, const rf_batch *batch, size_t n_cols, rf_mat src, rf_buf *store);
     void (*take_rows)(rf_backend *b, const rf_batch *batch, size_t n_cols, const rf_buf *store, rf_mat dst);
+    /* One row kept per slot, store is [n_slots][n_cols] packed; sequences of any length and role. keep_last: store[slot] = the last
+     * row of the sequence. shift_rows: its row 0 = store[slot], its row i = src[row i - 1]; dst is not src. */
+    void (*keep_last)(rf_backend *b, const rf_batch *batch, size_t n_cols, rf_mat src, rf_buf *store);
+    void (*shift_rows)(rf_backend *b, const rf_batch *batch, size_t n_cols, const rf_buf *store, rf_mat src, rf_mat dst);
 
     /* -- Attention */
+    size_t (*rope_bytes)(size_t n_rot, size_t max_rows); /* pure */
     rf_rope *(*rope_create)(rf_backend *b, size_t n_rot, double base, size_t max_rows, rf_error *err);
     void (*rope_destroy)(rf_rope *rope);
     /* for the rows of batch: angle = pos * base^(-2i/n_rot) in double, cosine and sine in double, each rounded once */
@@ -214,7 +222,8 @@ typedef struct rf_ops {
     rf_kv *(*kv_create)(rf_backend *b, const rf_kv_spec *spec, rf_error *err);
     void (*kv_destroy)(rf_kv *kv);
     void (*kv_store)(rf_backend *b, const rf_batch *batch, rf_kv *kv, rf_mat k, rf_mat v); /* rows [n_kv*D] at their positions */
-    /* out[r][j*D..] = softmax(q.k / sqrt(D)) v over cached positions 0..pos(r) (window: the last `window` of them). Spans of 256
+    /* out[r][j*D..] = softmax(q.k / sqrt(D)) v over cached positions first_pos..pos(r) (window: the last `window` of them; a row
+     * that sees none gives zeros). Spans of 256
      * absolute positions in ascending order; q.k by 16 lanes of fma(q, k, lane), then * (1/sqrtf(D)); inside a span m = max of
      * the seen scores, p = exp(s - m), l = sum of p by 16 lanes (lane = position mod 16), o = fma(p, v, o) positions ascending from
      * +0; spans combine as M = max(m1, m2), a = exp(m1 - M), c = exp(m2 - M), l = fma(l2, c, l1 * a), o = fma(o2, c, o1 * a),
