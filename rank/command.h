@@ -44,6 +44,7 @@ typedef struct {
     rf_collect collect;
     int32_t row;            /* WIDEN, MASS: the collected row meant */
     float max;              /* MASS */
+    int32_t exit_code;      /* QUIT */
 } rf_command_head;
 
 typedef struct {

@@ -404,8 +404,9 @@ void rf_leader_idle(rf_leader *l)
     rf_leader_send(l);
 }
 
-void rf_leader_quit(rf_leader *l)
+void rf_leader_quit(rf_leader *l, int exit_code)
 {
     rf_command_begin(&l->command, RF_CMD_QUIT);
+    l->command.head.exit_code = exit_code;
     rf_leader_send(l);
 }

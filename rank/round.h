@@ -65,7 +65,7 @@ void rf_round_settle(rf_leader *l, rf_sequence *const *seqs, size_t n);
 uint64_t rf_leader_state_hash(rf_leader *l, const rf_sequence *s);  /* settled sequences; tests */
 uint64_t rf_leader_weight_bytes_read(rf_leader *l);                  /* sum over ranks */
 void rf_leader_idle(rf_leader *l); /* the next command may be long in coming */
-void rf_leader_quit(rf_leader *l);
+void rf_leader_quit(rf_leader *l, int exit_code); /* the last command: every rank ends with this code */
 uint32_t rf_leader_status(const rf_leader *l); /* OR of the status words seen since the start */
 
 #endif
