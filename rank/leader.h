@@ -8,14 +8,11 @@
 
 /* Turns collected rows into tokens, asking for more candidates or masses while a filter is open. */
 typedef struct {
-    rf_collected rows;          /* of the last verify or prefill (copied: WIDEN reuses the collector) */
-    rf_candidate *cand;         /* [max rows][k] */
-    uint64_t *hash;
-    rf_gumbel_best *best;
-    rf_candidate *wide;         /* [n_vocab] one row, widened */
-    size_t max_rows, n_vocab;
-    bool has_best, has_hash;
-    rf_sampler_scratch *scratch;
+    rf_candidate *cand;   /* [max_rows][k] of the last verify or prefill (copied: WIDEN reuses the collector) */
+    rf_gumbel_best *best; /* [max_rows] */
+    uint64_t *hash;       /* [max_rows] */
+    size_t k;             /* candidates a row in cand */
+    size_t max_rows, max_k, n_vocab;
 } rf_chooser;
 
 struct rf_leader {

@@ -1,0 +1,166 @@
+#include "sampler.h"
+
+#include <math.h>
+
+#include "gumbel.h"
+
+#define MASS_ONE 1099511627776.0 /* 2^40 */
+
+static bool filters(const rf_sampling *s)
+{
+    return s->top_k > 0 || s->top_p < 1 || s->min_p > 0;
+}
+
+rf_sample_needs rf_sampler_needs(const rf_sampling *s)
+{
+    if (s->temperature <= 0)
+        return (rf_sample_needs){1, false};
+    if (!filters(s))
+        return (rf_sample_needs){1, true};
+    if (s->top_k > 0 && s->top_k < RF_SAMPLE_FIRST_K)
+        return (rf_sample_needs){(size_t)s->top_k, false};
+    return (rf_sample_needs){RF_SAMPLE_FIRST_K, false};
+}
+
+size_t rf_sampler_wider(size_t n, size_t n_vocab)
+{
+    size_t k = n < RF_SAMPLE_FIRST_K ? RF_SAMPLE_FIRST_K : n < 4096 ? 4096 : n_vocab;
+
+    return k < n_vocab ? k : n_vocab;
+}
+
+uint64_t rf_sampler_mass(float logit, float max)
+{
+    if (logit == max)
+        return (uint64_t)MASS_ONE;
+    if (!(logit < max)) /* NaN */
+        return 0;
+    return (uint64_t)floor(exp((double)logit - (double)max) * MASS_ONE);
+}
+
+/* ceil(p * mass), at least 1 */
+static uint64_t top_p_threshold(double p, uint64_t mass)
+{
+    double t = ceil(p * (double)mass);
+
+    return t < 1 ? 1 : (uint64_t)t;
+}
+
+/* Length of the shortest prefix of the n best whose mass reaches the threshold; n + 1 if none does. */
+static size_t top_p_prefix(const rf_candidate *cand, size_t n, uint64_t threshold)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        sum += rf_sampler_mass(cand[i].logit, cand[0].logit);
+        if (sum >= threshold)
+            return i + 1;
+    }
+    return n + 1;
+}
+
+static uint64_t sum_masses(const rf_candidate *cand, size_t n)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += rf_sampler_mass(cand[i].logit, cand[0].logit);
+    return sum;
+}
+
+static size_t min_p_prefix(const rf_candidate *cand, size_t n, double p)
+{
+    uint64_t threshold = (uint64_t)floor(p * MASS_ONE);
+    size_t i = 0;
+
+    while (i < n && rf_sampler_mass(cand[i].logit, cand[0].logit) >= threshold)
+        i++;
+    return i;
+}
+
+/* argmax of logit / T + G, ties to the lower id */
+static int32_t coupled(const rf_sampling *s, int64_t position, const rf_candidate *cand, size_t n)
+{
+    double best = -INFINITY;
+    int32_t token = -1;
+
+    for (size_t i = 0; i < n; i++) {
+        double score = (double)cand[i].logit / s->temperature + rf_gumbel(s->seed, position, cand[i].id);
+
+        if (token < 0 || score > best || (!(score < best) && cand[i].id < token)) {
+            best = score;
+            token = cand[i].id;
+        }
+    }
+    return token;
+}
+
+rf_sample_state rf_sampler_try(const rf_sampling *s, int64_t position, const rf_candidate *cand, size_t n, bool complete,
+                               const uint64_t *mass, int32_t *token)
+{
+    size_t keep = n;
+    bool closed = complete; /* keep is final: nothing outside the candidates can be kept */
+
+    if (!n || !(cand[0].logit > -INFINITY))
+        return RF_SAMPLE_EMPTY;
+    if (s->temperature <= 0) {
+        *token = cand[0].id;
+        return RF_SAMPLE_DONE;
+    }
+    if (s->top_k > 0) {
+        if (n < (size_t)s->top_k && !complete)
+            return RF_SAMPLE_MORE;
+        keep = n < (size_t)s->top_k ? n : (size_t)s->top_k;
+        closed = true;
+    }
+    if (s->top_p < 1) {
+        size_t prefix;
+
+        if (!closed && !mass)
+            return RF_SAMPLE_MASS;
+        prefix = top_p_prefix(cand, keep, top_p_threshold(s->top_p, closed ? sum_masses(cand, keep) : *mass));
+        if (prefix > keep && !closed)
+            return RF_SAMPLE_MORE;
+        keep = prefix < keep ? prefix : keep;
+        closed = true;
+    }
+    if (s->min_p > 0) {
+        size_t prefix = min_p_prefix(cand, keep, s->min_p);
+
+        if (prefix == keep && !closed)
+            return RF_SAMPLE_MORE;
+        keep = prefix > 0 ? prefix : 1;
+        closed = true;
+    }
+    if (!closed)
+        return RF_SAMPLE_MORE;
+    *token = coupled(s, position, cand, keep);
+    return RF_SAMPLE_DONE;
+}
+
+size_t rf_sampler_draft(const rf_sampling *s, int64_t position, const float *scores, const int32_t *tokens, size_t n)
+{
+    size_t best = 0;
+    double top = -INFINITY;
+
+    for (size_t i = 0; i < n; i++) {
+        double score = s->temperature > 0 ? (double)scores[i] / s->temperature + rf_gumbel(s->seed, position, tokens[i]) : (double)scores[i];
+
+        if (i == 0 || score > top || (!(score < top) && tokens[i] < tokens[best])) {
+            top = score;
+            best = i;
+        }
+    }
+    return best;
+}
+
+double rf_draft_probability(const float *scores, size_t n, size_t chosen)
+{
+    double max = -INFINITY, sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        max = (double)scores[i] > max ? (double)scores[i] : max;
+    for (size_t i = 0; i < n; i++)
+        sum += exp((double)scores[i] - max);
+    return exp((double)scores[chosen] - max) / sum;
+}
