@@ -1,9 +1,25 @@
 # What knows nothing of ranks or models.
 noinst_LIBRARIES += libbase.a
 libbase_a_SOURCES = \
+	src/bpe.c src/bpe.h \
+	src/byte_table.c src/byte_table.h \
+	src/chat.c src/chat.h \
+	src/console.c src/console.h \
+	src/detokenizer.c \
 	src/error.c src/error.h \
 	src/gumbel.c src/gumbel.h src/hash.h \
+	src/hash_index.c src/hash_index.h \
+	src/launcher.c src/launcher.h \
 	src/log.c src/log.h \
+	src/modes.h \
+	src/options.c src/options.h \
+	src/options_help.c src/options_prompt.c \
+	src/options_table.c src/options_table.h src/options_values.c \
+	src/pretokenizer.c src/pretokenizer.h \
+	src/random_seed.c src/random_seed.h \
 	src/sampler.c src/sampler.h \
-	src/chat.h src/console.h src/launcher.h src/modes.h src/options.h src/text.h src/tokenizer.h \
-	src/sum_tree.c src/sum_tree.h
+	src/special_tokens.c src/special_tokens.h \
+	src/sum_tree.c src/sum_tree.h \
+	src/text.c src/text.h \
+	src/tokenizer.c src/tokenizer.h \
+	src/utf8.c src/utf8.h

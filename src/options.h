@@ -54,12 +54,12 @@ typedef struct {
     rf_text system;
     rf_text *stop;         /* owned; -r, escapes done */
     size_t n_stop;
-    bool raw, special, ignore_eos;
+    bool escape, raw, special, ignore_eos;
     rf_reasoning reasoning;
     int64_t n_predict;     /* -1: until the end or the context limit */
 
     /* Sampling */
-    bool seed_given;       /* false (also -s -1): draw one with rf_random_seed() and print it */
+    bool seed_given;       /* false (also -s -1): draw one (random_seed.h) and print it */
     uint64_t seed;
     double temperature;    /* 0: greedy */
     int32_t top_k;         /* 0: off */
@@ -86,6 +86,5 @@ int rf_options_load_prompt(rf_options *o, rf_error *err);
 
 void rf_options_print_help(FILE *out);
 void rf_options_print_version(FILE *out);
-uint64_t rf_random_seed(void);
 
 #endif

@@ -1,1 +1,14 @@
 # Unit tests (cmocka) and scripts. Every test exits 0, 1 or 77 (skipped).
+
+if HAVE_CMOCKA
+UNIT_LIBS = libbase.a $(CMOCKA_LIBS) $(PCRE2_LIBS) $(JANSSON_LIBS)
+
+check_PROGRAMS += tests/test_options tests/test_launcher tests/test_console
+TESTS += tests/test_options tests/test_launcher tests/test_console
+tests_test_options_SOURCES = tests/test_options.c tests/check.h
+tests_test_options_LDADD = $(UNIT_LIBS)
+tests_test_launcher_SOURCES = tests/test_launcher.c tests/check.h
+tests_test_launcher_LDADD = $(UNIT_LIBS)
+tests_test_console_SOURCES = tests/test_console.c tests/check.h
+tests_test_console_LDADD = $(UNIT_LIBS)
+endif
