@@ -25,13 +25,13 @@ int rf_world_rank(void);
 int rf_world_size(void);
 int rf_world_node_rank(void); /* among the ranks of this host */
 int rf_world_node_size(void);
+const char *rf_world_host(void);
 const char *rf_world_mpi_version(void); /* "Open MPI 4.1.4", or "none" */
 /* Prints one line "rankflash: rank R on HOST: text" and ends all ranks with `code`. Never returns. */
 void rf_world_abort(rf_code code, const char *text) __attribute__((noreturn));
 
-/* The communicator of all ranks. max_bytes: the largest payload of one sum_tree (node sums of one rank) or allgather it is
- * sized for. Collective. busy: ranks and threads fit the cores, so waits may spin; else they yield. */
-rf_comm *rf_comm_create(rf_backend *b, rf_allreduce allreduce, size_t max_bytes, bool busy, rf_error *err);
+/* The communicator of all ranks. Collective. busy: ranks and threads fit the cores, so waits may spin; else they yield. */
+rf_comm *rf_comm_create(rf_backend *b, rf_allreduce allreduce, bool busy, rf_error *err);
 /* One rank playing alone (layer mode inside a layer, tests, -np 1). */
 rf_comm *rf_comm_create_self(rf_backend *b);
 void rf_comm_destroy(rf_comm *c);
@@ -39,8 +39,7 @@ int rf_comm_rank(const rf_comm *c);
 int rf_comm_size(const rf_comm *c);
 const char *rf_comm_transport(const rf_comm *c); /* "self", "shm", "mpi" */
 const char *rf_comm_reason(const rf_comm *c);    /* why it was chosen, for the start-up lines */
-size_t rf_comm_bytes(const rf_comm *c);          /* host memory held by this rank for exchange (shared windows: its part) */
-size_t rf_comm_plan_bytes(int n_ranks, size_t max_bytes); /* pure: what rf_comm_bytes will be at most */
+size_t rf_comm_plan_bytes(int n_ranks); /* pure: host memory a rank holds for exchange, at most */
 
 /* How one sum over U units is cut over ranks; made once when a model is bound. begin[r] .. begin[r+1] are rank r's units
  * (begin[0] = 0, begin[n_ranks] = n_units). */
@@ -73,9 +72,7 @@ void rf_comm_barrier(rf_comm *c);
 void rf_comm_bcast_idle(rf_comm *c, void *data, size_t bytes);
 
 /* Every rank reports its status; all learn the outcome. *mine: code RF_OK or an error. Returns 0 if all are RF_OK; else -1 with *all =
- * the lowest failing rank's error, its text prefixed "rank R on HOST: ". */
-int rf_comm_agree(rf_comm *c, const rf_error *mine, rf_error *all);
-/* As agree, without a communicator (over the world), for what fails before one exists. */
+ * the lowest failing rank's error, its text prefixed "rank R on HOST: " (where there are several). Collective over the world. */
 int rf_world_agree(const rf_error *mine, rf_error *all);
 /* Every rank holds the same text (file sizes, header hash, program version, backend arithmetic ...): names the odd rank, its host
  * and the part that differs. parts: n NUL-terminated strings "what: value". Collective over the world. */
