@@ -1,0 +1,11 @@
+/* Signals become a status word that travels with the next exchange, so that all ranks stop at the same round. */
+#ifndef RF_SIGNALS_H
+#define RF_SIGNALS_H
+
+/* SIGINT, SIGTERM, SIGHUP and SIGUSR1 set a flag; a second SIGINT ends the process at once. SIGPIPE is ignored (a closed stdout is seen as a
+ * failed write). */
+void rf_signals_install(void);
+/* The first signal seen, or 0. */
+int rf_signal_seen(void);
+
+#endif
