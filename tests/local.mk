@@ -11,4 +11,13 @@ tests_test_launcher_SOURCES = tests/test_launcher.c tests/check.h
 tests_test_launcher_LDADD = $(UNIT_LIBS)
 tests_test_console_SOURCES = tests/test_console.c tests/check.h
 tests_test_console_LDADD = $(UNIT_LIBS)
+
+check_PROGRAMS += tests/test_text_parts tests/test_vocabulary tests/test_chat
+TESTS += tests/test_text_parts tests/test_vocabulary tests/test_chat
+tests_test_text_parts_SOURCES = tests/test_text_parts.c tests/vocabulary.c tests/vocabulary.h tests/check.h
+tests_test_text_parts_LDADD = $(UNIT_LIBS)
+tests_test_vocabulary_SOURCES = tests/test_vocabulary.c tests/vocabulary.c tests/vocabulary.h tests/check.h
+tests_test_vocabulary_LDADD = $(UNIT_LIBS)
+tests_test_chat_SOURCES = tests/test_chat.c tests/vocabulary.c tests/vocabulary.h tests/check.h
+tests_test_chat_LDADD = $(UNIT_LIBS)
 endif
