@@ -20,7 +20,9 @@ typedef struct {
     float logit_scale, logit_cap, embedding_scale; /* 1, 0, 1 when absent */
     int32_t mask_token;
     bool own_embd, own_output, has_d2t;
+    bool older;             /* architecture name `dflash-draft`: its own tensor names */
     size_t n_draft_vocab;   /* rows of the output matrix in use */
+    size_t n_target_vocab;  /* the selector's tables are indexed by target token */
 } rf_dflash_params;
 
 /* Both architecture names (`dflash`, the older `dflash-draft` with its tensor names and tap numbering). Checks against the target. */
@@ -33,8 +35,7 @@ typedef struct rf_dflash rf_dflash;
 
 int rf_dflash_bytes(const rf_model_env *env, const rf_gguf *file, const rf_dflash_params *p, rf_model_bytes *bytes, rf_error *err);
 /* target: shares its embedding table and output matrix unless the drafter has its own. Ranks without the tail hold nothing. */
-rf_dflash *rf_dflash_create(const rf_model_env *env, const rf_gguf *file, const rf_dflash_params *p, rf_qwen35 *target,
-                            const rf_gguf *target_file, rf_error *err);
+rf_dflash *rf_dflash_create(const rf_model_env *env, const rf_gguf *file, const rf_dflash_params *p, rf_qwen35 *target, rf_error *err);
 void rf_dflash_destroy(rf_dflash *m);
 
 /* ---- Hot path. Tail ranks compute, others return at once. */

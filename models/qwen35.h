@@ -78,9 +78,11 @@ void rf_qwen35_mtp_commit(rf_qwen35 *m, const rf_batch *batch);
 void rf_qwen35_mtp_first(rf_qwen35 *m, const rf_batch *batch);
 void rf_qwen35_mtp_next(rf_qwen35 *m, const rf_batch *batch);
 
-/* ---- State, for tests and saved sessions: a 64-bit hash of the committed state of a slot at n positions, over (layer, global head) parts,
+/* ---- State, for tests and saved sessions: a 64-bit hash of the trunk's committed state of a slot at n positions, over (layer, global head) parts,
  * summed mod 2^64, so that ranks add up to the same number however the model is cut (each part counted by its owner of the lowest rank). */
 uint64_t rf_qwen35_state_hash(rf_qwen35 *m, size_t slot, int64_t n);
+/* The same of the MTP entries 1 .. n - 1: only for slots drafted by MTP (others leave theirs alone). 0 without an MTP head here. */
+uint64_t rf_qwen35_mtp_state_hash(rf_qwen35 *m, size_t slot, int64_t n);
 /* Residual stream after every trunk block at the last row of the last forward: [n_layer][n_embd], for golden tests. Copies are only made after
  * rf_qwen35_trace(m, true). Layers held here only. */
 void rf_qwen35_trace(rf_qwen35 *m, bool on);
