@@ -82,6 +82,8 @@ int main(int argc, char **argv)
         code = report(&err);
     } else {
         rf_log_set_verbose(options.verbose);
+        for (size_t i = 0; i < options.n_notices; i++)
+            rf_log_info("%s", options.notices[i]);
         if (options.action == RF_ACTION_HELP && rf_job_leads())
             rf_options_print_help(stdout);
         else if (options.action == RF_ACTION_VERSION && rf_job_leads())

@@ -126,16 +126,12 @@ static int walk(rf_options *o, int argc, char **argv, const struct option *names
 
 /* ---- What must fit together */
 
-static int check_model(rf_options *o, rf_error *err)
+static int check_model(const rf_options *o, rf_error *err)
 {
     if (o->draft_model && !o->model)
         return rf_fail(err, RF_ERR_USAGE, "-md gives a drafter, but -m no model for it");
     if (o->spec_type == RF_SPEC_DFLASH && o->model && !o->draft_model)
         return rf_fail(err, RF_ERR_USAGE, "--spec-type draft-dflash needs a drafter: add -md FILE");
-    if (o->draft_model && (o->spec_type == RF_SPEC_NONE || o->spec_type == RF_SPEC_MTP))
-        return rf_option_notice(o, exact_row("-md"), o->spec_type == RF_SPEC_NONE ? "not used, because of --spec-type none"
-                                                                                  : "not used, because of --spec-type draft-mtp",
-                                err);
     if (o->spec_n_max >= 0 && o->spec_n_min > o->spec_n_max)
         return rf_fail(err, RF_ERR_USAGE, "--spec-draft-n-min %d is more than --spec-draft-n-max %d", (int)o->spec_n_min,
                        (int)o->spec_n_max);

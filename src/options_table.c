@@ -103,7 +103,7 @@ static const rf_option table[] = {
     {.names = {"--special"}, .group = RF_GROUP_TEXT, .kind = RF_KIND_TRUE, FIELD(special),
      .help = "control tokens written in the input count as such; they are never written to standard output"},
     {.names = {"--reasoning"}, .group = RF_GROUP_TEXT, .kind = RF_KIND_CHOICE, .value = "on|off|auto", FIELD(reasoning),
-     .choices = reasonings, .help = "have the model think first [auto: if its chat template speaks of <think>]"},
+     .choices = reasonings, .help = "have the model think first [auto: if its chat template mentions thinking]"},
     {.names = {"--ignore-eos"}, .group = RF_GROUP_TEXT, .kind = RF_KIND_TRUE, FIELD(ignore_eos),
      .help = "go on after a token that ends the generation"},
 

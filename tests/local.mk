@@ -7,6 +7,11 @@ check_PROGRAMS += tests/test_options tests/test_launcher tests/test_console
 TESTS += tests/test_options tests/test_launcher tests/test_console
 tests_test_options_SOURCES = tests/test_options.c tests/check.h
 tests_test_options_LDADD = $(UNIT_LIBS)
+check_PROGRAMS += tests/test_options_docs
+TESTS += tests/test_options_docs
+tests_test_options_docs_SOURCES = tests/test_options_docs.c tests/check.h
+tests_test_options_docs_CPPFLAGS = $(AM_CPPFLAGS) -DRF_DOCS=\"$(abs_top_srcdir)/docs\"
+tests_test_options_docs_LDADD = $(UNIT_LIBS)
 tests_test_launcher_SOURCES = tests/test_launcher.c tests/check.h
 tests_test_launcher_LDADD = $(UNIT_LIBS)
 tests_test_console_SOURCES = tests/test_console.c tests/check.h

@@ -146,9 +146,7 @@ static void model_and_speculation(void **state)
     bad("--spec-draft-n-max 2 --spec-draft-n-min 3", "--spec-draft-n-min 3 is more than --spec-draft-n-max 2");
     bad("-md d", "-md");
     bad("-m a --spec-type draft-dflash", "-md FILE");
-    noticed("-m a -md d --spec-type none", "not used", 1);
-    noticed("-m a -md d --spec-type draft-mtp", "not used", 1);
-    noticed("-m a -md d --spec-type draft-dflash", "not used", 0);
+    EXPECT("-m a -md d --spec-type none", o.spec_type == RF_SPEC_NONE);
 }
 
 static void split_and_devices(void **state)

@@ -1,0 +1,3 @@
+# The manual page, installed; and the pages for readers of the source.
+dist_man1_MANS = docs/rankflash.1
+EXTRA_DIST += docs/cli.md

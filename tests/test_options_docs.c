@@ -1,0 +1,150 @@
+/* docs/cli.md and the manual page list the flags of the table, in its order and words.
+ *
+ * `test_options_docs markdown` and `test_options_docs man` print the list as it should be, to put into the documents. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "options_table.h"
+
+static void escaped(FILE *out, const char *text, const char *special, const char *with)
+{
+    for (; *text; text++)
+        if (strchr(special, *text))
+            fprintf(out, "%s%c", with, *text);
+        else
+            fputc(*text, out);
+}
+
+static void markdown_row(FILE *out, const rf_option *row)
+{
+    fputs("- ", out);
+    for (size_t k = 0; k < RF_OPTION_NAMES && row->names[k]; k++)
+        fprintf(out, "%s`%s`", k ? ", " : "", row->names[k]);
+    if (row->value)
+        fprintf(out, " `%s`", row->value);
+    fputs(": ", out);
+    escaped(out, row->help, "\\<*_`", "\\");
+    fputc('\n', out);
+}
+
+/* Hyphens as minus signs, backslashes as such: what is typed must be copied from the page as it is. */
+static void roff(FILE *out, const char *text)
+{
+    for (; *text; text++)
+        if (*text == '\\')
+            fputs("\\e", out);
+        else if (*text == '-')
+            fputs("\\-", out);
+        else if (*text == '\'')
+            fputs("\\(aq", out);
+        else
+            fputc(*text, out);
+}
+
+static void man_row(FILE *out, const rf_option *row)
+{
+    fputs(".TP\n", out);
+    for (size_t k = 0; k < RF_OPTION_NAMES && row->names[k]; k++) {
+        fputs(k ? ", \\fB" : "\\fB", out);
+        roff(out, row->names[k]);
+        fputs("\\fR", out);
+    }
+    if (row->value) {
+        fputs(" \\fI", out);
+        roff(out, row->value);
+        fputs("\\fR", out);
+    }
+    fputc('\n', out);
+    roff(out, row->help);
+    fputc('\n', out);
+}
+
+static void print_list(FILE *out, const char *heading, void (*print_row)(FILE *, const rf_option *), const char *gap)
+{
+    size_t n;
+    const rf_option *rows = rf_option_table(&n);
+
+    for (rf_option_group group = 0; group < RF_N_GROUPS; group++) {
+        fprintf(out, "%s %s\n%s", heading, rf_option_group_title(group), gap);
+        for (size_t i = 0; i < n; i++)
+            if (rows[i].group == group)
+                print_row(out, &rows[i]);
+        fputs(gap, out);
+    }
+}
+
+static void print_markdown(FILE *out)
+{
+    print_list(out, "###", markdown_row, "\n");
+}
+
+static void print_man(FILE *out)
+{
+    print_list(out, ".SS", man_row, "");
+}
+
+static char *read_file(const char *path)
+{
+    char *text = calloc(1, 1 << 18);
+    FILE *file = fopen(path, "r");
+
+    if (!file || !text)
+        fail_msg("cannot read %s", path);
+    fread(text, 1, (1 << 18) - 1, file);
+    fclose(file);
+    return text;
+}
+
+/* The document holds the list as one piece, and no line elsewhere that looks like a flag's. */
+static void holds_the_list(const char *path, void (*print)(FILE *), const char *mark)
+{
+    char *document = read_file(path), *list, *found;
+    size_t length, marks = 0;
+    FILE *out = open_memstream(&list, &length);
+
+    print(out);
+    fclose(out);
+    found = strstr(document, list);
+    if (!found) { /* name the first line that differs */
+        for (char *line = strtok(list, "\n"); line; line = strtok(NULL, "\n"))
+            if (!strstr(document, line))
+                fail_msg("%s lacks the line:\n%s", path, line);
+        fail_msg("%s has the flags in another order", path);
+    }
+    memset(found, ' ', length);
+    for (const char *at = document; (at = strstr(at, mark)); at++)
+        marks++;
+    assert_int_equal(marks, 0);
+    free(list);
+    free(document);
+}
+
+static void markdown_page(void **state)
+{
+    (void)state;
+    holds_the_list(RF_DOCS "/cli.md", print_markdown, "\n- `-");
+}
+
+static void manual_page(void **state)
+{
+    (void)state;
+    holds_the_list(RF_DOCS "/rankflash.1", print_man, "\n.TP\n\\fB\\-");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(markdown_page),
+        cmocka_unit_test(manual_page),
+    };
+
+    if (argc == 2 && strcmp(argv[1], "markdown") == 0)
+        return print_markdown(stdout), 0;
+    if (argc == 2 && strcmp(argv[1], "man") == 0)
+        return print_man(stdout), 0;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
