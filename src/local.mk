@@ -7,7 +7,9 @@ libbase_a_SOURCES = \
 	src/console.c src/console.h \
 	src/detokenizer.c \
 	src/error.c src/error.h \
+	src/gguf.c src/gguf.h src/gguf_keys.c src/gguf_parse.c src/gguf_private.h \
 	src/gumbel.c src/gumbel.h src/hash.h \
+	src/half.h \
 	src/hash_index.c src/hash_index.h \
 	src/launcher.c src/launcher.h \
 	src/log.c src/log.h \
@@ -16,6 +18,7 @@ libbase_a_SOURCES = \
 	src/options_help.c src/options_prompt.c \
 	src/options_table.c src/options_table.h src/options_values.c \
 	src/pretokenizer.c src/pretokenizer.h \
+	src/quant.c src/quant.h \
 	src/random_seed.c src/random_seed.h \
 	src/sampler.c src/sampler.h \
 	src/special_tokens.c src/special_tokens.h \
