@@ -88,7 +88,8 @@ static int reserve(rf_bpe *b, size_t n_symbols)
         return 0;
     free_scratch(b);
     b->symbol = malloc(capacity * sizeof *b->symbol);
-    /* n - 1 pairs at first; every merge takes one entry out and puts at most two in, and there are at most n - 1 merges. */
+    /* n - 1 pairs at first; every merge takes one entry out and puts at most two in, and there are at most n - 1
+     * merges. */
     b->heap = malloc(2 * capacity * sizeof *b->heap);
     if (!b->symbol || !b->heap) {
         free_scratch(b);
@@ -154,7 +155,8 @@ static void merge_all(rf_bpe *b)
         uint32_t left = (uint32_t)top, right = b->symbol[left].next;
         int32_t rank = (int32_t)(top >> 32);
 
-        /* An entry is stale when one of its symbols has been merged meanwhile: then the pair here is no longer its pair. */
+        /* An entry is stale when one of its symbols has been merged meanwhile: then the pair here is no longer its
+         * pair. */
         if (b->symbol[left].id < 0 || right == NONE || b->symbol[left].id != b->merge[rank].left ||
             b->symbol[right].id != b->merge[rank].right)
             continue;

@@ -16,8 +16,8 @@ typedef struct {
 } rf_byte_table;
 
 void rf_byte_table_init(rf_byte_table *table);
-/* Writes the bytes that `written` stands for to out (never more than written.length). Returns how many, or -1 if a code point is
- * not in the table or the UTF-8 is not well formed. */
+/* Writes the bytes that `written` stands for to out (never more than written.length). Returns how many, or -1 if a code
+ * point is not in the table or the UTF-8 is not well formed. */
 ptrdiff_t rf_byte_table_decode(const rf_byte_table *table, rf_text written, char *out);
 
 #endif

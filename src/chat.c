@@ -35,7 +35,8 @@ static const char *answer_start(const rf_chat *c, const rf_chat_options *o)
     if (reasoning == RF_REASONING_AUTO)
         return possible && contains(o->chat_template, "<think>") ? "assistant\n<think>\n" : "assistant\n";
     if (!possible) {
-        rf_log_warn("--reasoning %s changes nothing: the vocabulary has no <think>", reasoning == RF_REASONING_ON ? "on" : "off");
+        rf_log_warn("--reasoning %s changes nothing: the vocabulary has no <think>",
+                    reasoning == RF_REASONING_ON ? "on" : "off");
         return "assistant\n";
     }
     return reasoning == RF_REASONING_ON ? "assistant\n<think>\n" : "assistant\n<think>\n\n</think>\n\n";
@@ -50,7 +51,8 @@ rf_chat *rf_chat_create(rf_tokenizer *t, const rf_chat_options *o, rf_error *err
         return NULL;
     }
     if (!contains(o->chat_template, "<|im_start|>")) {
-        rf_fail(err, RF_ERR_USAGE, "the model's chat template is not ChatML (no <|im_start|> in it), which is the only one known: "
+        rf_fail(err, RF_ERR_USAGE,
+                "the model's chat template is not ChatML (no <|im_start|> in it), which is the only one known: "
                 "add --raw to send the text as it is");
         return NULL;
     }
@@ -83,7 +85,8 @@ static int push(int32_t id, rf_tokens *out, rf_error *err)
     return rf_tokens_push(out, id) < 0 ? rf_fail(err, RF_ERR_MEMORY, "out of memory for the prompt") : 0;
 }
 
-/* role "user\n" and the text are tokenised as one: the newline may merge with what follows, as it does in the template's text. */
+/* role "user\n" and the text are tokenised as one: the newline may merge with what follows, as it does in the
+ * template's text. */
 static int message(rf_chat *c, const char *role, rf_text text, rf_tokens *out, rf_error *err)
 {
     size_t role_length = strlen(role);
@@ -98,7 +101,8 @@ static int message(rf_chat *c, const char *role, rf_text text, rf_tokens *out, r
         memcpy(joined + role_length + 1, text.data, text.length);
     result = push(c->im_start, out, err);
     if (result == 0)
-        result = rf_tokenizer_encode(c->tokenizer, (rf_text){joined, role_length + 1 + text.length}, c->parse_special, out, err);
+        result = rf_tokenizer_encode(c->tokenizer, (rf_text){joined, role_length + 1 + text.length}, c->parse_special,
+                                     out, err);
     free(joined);
     return result < 0 ? -1 : push(c->im_end, out, err);
 }

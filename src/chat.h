@@ -16,7 +16,8 @@ typedef struct rf_chat rf_chat;
 
 typedef struct {
     rf_text chat_template;  /* tokenizer.chat_template of the file, absent: NULL */
-    rf_reasoning reasoning; /* auto: on if the template mentions <think>, else nothing. Nothing if the vocabulary lacks <think>. */
+    rf_reasoning reasoning; /* auto: on if the template mentions <think>, else nothing. Nothing if the vocabulary lacks
+                               <think>. */
     bool parse_special;     /* --special */
 } rf_chat_options;
 
@@ -26,7 +27,8 @@ void rf_chat_destroy(rf_chat *c);
 
 /* Append a conversation's first turn; system may be absent. 0, or -1 with *err. */
 int rf_chat_first(rf_chat *c, rf_text system, rf_text user, rf_tokens *out, rf_error *err);
-/* Append a later turn. `last` is the token sampled last, not yet processed by the network: the turn starts with it, then
+/* Append a later turn. `last` is the token sampled last, not yet processed by the network: the turn starts with it,
+ * then
  * <|im_end|> if it is another token, then "\n". */
 int rf_chat_next(rf_chat *c, int32_t last, rf_text user, rf_tokens *out, rf_error *err);
 

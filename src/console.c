@@ -28,7 +28,7 @@ struct rf_console {
     bool ended;     /* no more will come */
     rf_error error; /* RF_OK: the input's end */
     /* The caller's: */
-    char *line;     /* what has been taken of the line so far */
+    char *line; /* what has been taken of the line so far */
     size_t line_length, line_capacity;
     bool line_begun; /* it holds the lines before a `\` */
     bool line_given; /* it was returned: the next call starts afresh */

@@ -1,5 +1,5 @@
-/* An open-addressing hash index: finds the numbers of things whose keys the caller keeps. It stores 8 bytes an entry and never
- * sees a key: the caller walks the entries with the key's hash and compares.
+/* An open-addressing hash index: finds the numbers of things whose keys the caller keeps. It stores 8 bytes an entry
+ * and never sees a key: the caller walks the entries with the key's hash and compares.
  *
  *     size_t cursor = rf_hash_index_start(&index, hash);
  *     for (int32_t i; (i = rf_hash_index_next(&index, hash, &cursor)) >= 0;)
@@ -16,9 +16,9 @@ typedef struct {
     struct rf_hash_slot {
         uint32_t hash;
         int32_t number; /* -1: free */
-    } *slot;            /* owned; mask + 1 of them, a power of two */
+    } * slot;           /* owned; mask + 1 of them, a power of two */
     size_t mask;
-    uint64_t seed;      /* random: a hostile file cannot choose keys that collide */
+    uint64_t seed; /* random: a hostile file cannot choose keys that collide */
 } rf_hash_index;
 
 /* For at most `count` entries. 0, or -1 when memory runs out. */

@@ -19,7 +19,10 @@ static void set_defaults(rf_options *o)
         .n_gpu_layers = RF_LAYERS_UNSET,
         .n_gpu_layers_draft = RF_LAYERS_UNSET,
         .n_ctx = -1,
-        .type_k = 1, .type_v = 1, .type_k_draft = 1, .type_v_draft = 1,
+        .type_k = 1,
+        .type_v = 1,
+        .type_k_draft = 1,
+        .type_v_draft = 1,
         .fit = true,
         .batch = 512,
         .escape = true,
@@ -91,7 +94,8 @@ static int take_flag(rf_options *o, int code, const char *argument, rf_error *er
 
     rf_text_printable((rf_text){argument, strlen(argument)}, shown, sizeof shown);
     if (code == 1)
-        return rf_fail(err, RF_ERR_USAGE, "unexpected argument \"%s\": a prompt goes after -p, a model after -m", shown);
+        return rf_fail(err, RF_ERR_USAGE, "unexpected argument \"%s\": a prompt goes after -p, a model after -m",
+                       shown);
     row = exact_row(argument);
     if (code == '?' || (code == ':' && !row))
         return refuse(argument, NULL, err);
@@ -133,8 +137,8 @@ static int check_model(const rf_options *o, rf_error *err)
     if (o->spec_type == RF_SPEC_DFLASH && o->model && !o->draft_model)
         return rf_fail(err, RF_ERR_USAGE, "--spec-type draft-dflash needs a drafter: add -md FILE");
     if (o->spec_n_max >= 0 && o->spec_n_min > o->spec_n_max)
-        return rf_fail(err, RF_ERR_USAGE, "--spec-draft-n-min %d is more than --spec-draft-n-max %d", (int)o->spec_n_min,
-                       (int)o->spec_n_max);
+        return rf_fail(err, RF_ERR_USAGE, "--spec-draft-n-min %d is more than --spec-draft-n-max %d",
+                       (int)o->spec_n_min, (int)o->spec_n_max);
     return 0;
 }
 
@@ -149,11 +153,13 @@ static int check_split(const rf_options *o, rf_error *err)
         return rf_fail(err, RF_ERR_USAGE, "--tensor-split has %zu shares, but --split-mode none is one rank alone",
                        o->n_tensor_split);
     if (o->split == RF_SPLIT_TENSOR && (partial(o->n_gpu_layers) || partial(o->n_gpu_layers_draft)))
-        return rf_fail(err, RF_ERR_USAGE, "%s %d: with --split-mode tensor all layers are on the device or none: use all or 0",
+        return rf_fail(err, RF_ERR_USAGE,
+                       "%s %d: with --split-mode tensor all layers are on the device or none: use all or 0",
                        partial(o->n_gpu_layers) ? "--n-gpu-layers" : "--n-gpu-layers-draft",
                        (int)(partial(o->n_gpu_layers) ? o->n_gpu_layers : o->n_gpu_layers_draft));
     if (o->plan_ranks && o->action != RF_ACTION_PLAN)
-        return rf_fail(err, RF_ERR_USAGE, "--ranks goes with --plan; the launcher (mpirun -np) says how many ranks run");
+        return rf_fail(err, RF_ERR_USAGE,
+                       "--ranks goes with --plan; the launcher (mpirun -np) says how many ranks run");
     return 0;
 }
 

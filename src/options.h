@@ -1,4 +1,5 @@
-/* The command line: every flag is a row of one table (options_table.c), from which parsing, --help and docs/cli.md follow. */
+/* The command line: every flag is a row of one table (options_table.c), from which parsing, --help and docs/cli.md
+ * follow. */
 #ifndef RF_OPTIONS_H
 #define RF_OPTIONS_H
 
@@ -26,59 +27,62 @@ typedef struct {
     const char *model, *draft_model; /* NULL: not given; no model at all means the demo pair */
 
     /* Speculation */
-    rf_spec_type spec_type; /* auto: draft-dflash if there is a drafter, else draft-mtp if the file has the head, else none */
-    int32_t spec_n_max;     /* -1: block_size - 1 (MTP: 3); 0: plain decoding; larger than the drafter can: clamp and warn */
-    int32_t spec_n_min;     /* fewer drafts than this: draft nothing */
-    double spec_p_min;      /* 0: off */
+    rf_spec_type
+        spec_type; /* auto: draft-dflash if there is a drafter, else draft-mtp if the file has the head, else none */
+    int32_t
+        spec_n_max; /* -1: block_size - 1 (MTP: 3); 0: plain decoding; larger than the drafter can: clamp and warn */
+    int32_t spec_n_min; /* fewer drafts than this: draft nothing */
+    double spec_p_min;  /* 0: off */
 
     /* Split and devices */
     rf_split split;
     double *tensor_split;  /* owned; n_tensor_split positive numbers, 0 when not given (equal shares) */
     size_t n_tensor_split; /* compared with the number of ranks by the plan */
     int32_t n_gpu_layers, n_gpu_layers_draft; /* 0: CPU; RF_LAYERS_ALL; RF_LAYERS_UNSET */
-    int32_t threads;       /* 0: from the binding mask */
+    int32_t threads;                          /* 0: from the binding mask */
     rf_want_backend backend;
     rf_allreduce allreduce;
     rf_switch gpu_aware;
-    rf_switch flash_attn;  /* attention is blockwise whatever it says */
+    rf_switch flash_attn; /* attention is blockwise whatever it says */
 
     /* Memory */
-    int64_t n_ctx;         /* -1: not given; 0: the trained length */
+    int64_t n_ctx;                                       /* -1: not given; 0: the trained length */
     uint32_t type_k, type_v, type_k_draft, type_v_draft; /* GGUF type ids: 0 f32, 1 f16 */
     bool fit;
-    int32_t batch;         /* rows of a prefill chunk */
+    int32_t batch; /* rows of a prefill chunk */
 
     /* Text */
-    rf_text prompt;        /* absent: NULL; escapes are done */
+    rf_text prompt; /* absent: NULL; escapes are done */
     const char *prompt_file;
     rf_text system;
-    rf_text *stop;         /* owned; -r, escapes done */
+    rf_text *stop; /* owned; -r, escapes done */
     size_t n_stop;
     bool escape, raw, special, ignore_eos;
     rf_reasoning reasoning;
-    int64_t n_predict;     /* -1: until the end or the context limit */
+    int64_t n_predict; /* -1: until the end or the context limit */
 
     /* Sampling */
-    bool seed_given;       /* false (also -s -1): draw one (random_seed.h) and print it */
+    bool seed_given; /* false (also -s -1): draw one (random_seed.h) and print it */
     uint64_t seed;
-    double temperature;    /* 0: greedy */
-    int32_t top_k;         /* 0: off */
-    double top_p, min_p;   /* 1, 0: off */
+    double temperature;  /* 0: greedy */
+    int32_t top_k;       /* 0: off */
+    double top_p, min_p; /* 1, 0: off */
 
     /* Reports */
-    int32_t plan_ranks;    /* 0: not given */
+    int32_t plan_ranks; /* 0: not given */
     bool check, json, verbose;
 
     /* One sentence for every flag that was accepted and changes nothing here; the leader prints them. Owned. */
     char **notices;
     size_t n_notices;
 
-    char **owned;          /* memory behind the texts above */
+    char **owned; /* memory behind the texts above */
     size_t n_owned;
 } rf_options;
 
-/* Reads argv[1..]; argv must outlive o. Checks ranges and contradictions; touches no file. 0, or -1 with *err (RF_ERR_USAGE, one
- * sentence). Either way pair with rf_options_free. With --help or --version the action says so and the rest is not read. */
+/* Reads argv[1..]; argv must outlive o. Checks ranges and contradictions; touches no file. 0, or -1 with *err
+ * (RF_ERR_USAGE, one sentence). Either way pair with rf_options_free. With --help or --version the action says so and
+ * the rest is not read. */
 int rf_options_parse(rf_options *o, int argc, char **argv, rf_error *err);
 void rf_options_free(rf_options *o);
 /* -f: reads the whole file into o->prompt (leader only). 0 also without -f. */

@@ -45,7 +45,8 @@ void rf_options_print_help(FILE *out)
     fputs("rankflash: large language models on several MPI ranks, with DFlash2 drafts\n\n"
           "  mpirun -np 2 rankflash -m target.gguf -md drafter.gguf -p \"Where is Kenya?\"\n"
           "  rankflash --plan --ranks 4 -m target.gguf\n\n"
-          "Defaults are in [brackets]. Given twice, the later value counts. Without -m a small demo pair runs.\n", out);
+          "Defaults are in [brackets]. Given twice, the later value counts. Without -m a small demo pair runs.\n",
+          out);
     for (rf_option_group group = 0; group < RF_N_GROUPS; group++) {
         fprintf(out, "\n%s:\n", rf_option_group_title(group));
         for (size_t i = 0; i < n; i++)
@@ -55,7 +56,8 @@ void rf_options_print_help(FILE *out)
             }
     }
     fputs("\nExit codes: 0 done, 2 usage, 3 model or input file, 4 out of memory, 5 MPI or device,\n"
-          "128 + signal when interrupted.\n", out);
+          "128 + signal when interrupted.\n",
+          out);
 }
 
 void rf_options_print_version(FILE *out)

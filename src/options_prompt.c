@@ -50,8 +50,8 @@ int rf_options_load_prompt(rf_options *o, rf_error *err)
     errno = 0;
     bytes = read_all(file, &length);
     if (!bytes) {
-        rf_fail(err, errno == ENOMEM ? RF_ERR_MEMORY : RF_ERR_FILE, "cannot read the prompt file %s: %s", o->prompt_file,
-                strerror(errno));
+        rf_fail(err, errno == ENOMEM ? RF_ERR_MEMORY : RF_ERR_FILE, "cannot read the prompt file %s: %s",
+                o->prompt_file, strerror(errno));
         fclose(file);
         return -1;
     }

@@ -65,7 +65,8 @@ static int read_ranged(const rf_option *row, const char *value, int64_t *out, rf
     if (row->high >= INT32_MAX)
         snprintf(expected, sizeof expected, "a whole number of at least %lld", (long long)row->low);
     else
-        snprintf(expected, sizeof expected, "a whole number from %lld to %lld", (long long)row->low, (long long)row->high);
+        snprintf(expected, sizeof expected, "a whole number from %lld to %lld", (long long)row->low,
+                 (long long)row->high);
     return bad_value(row, value, expected, err);
 }
 
@@ -296,8 +297,8 @@ int rf_option_set_neutral(rf_options *o, const rf_option *row, const char *value
     if (read_real(value, &end, &number) < 0 || *end)
         return bad_value(row, value, "a number", err);
     if (number < row->real_low || number > row->real_low)
-        return rf_fail(err, RF_ERR_USAGE, "%s %s: penalties are not in this version, only %g (none) is accepted", name_of(row),
-                       value, row->real_low);
+        return rf_fail(err, RF_ERR_USAGE, "%s %s: penalties are not in this version, only %g (none) is accepted",
+                       name_of(row), value, row->real_low);
     return 0;
 }
 

@@ -106,7 +106,8 @@ size_t rf_pretokenizer_next(rf_pretokenizer *p, rf_text text, size_t start)
     int found = pcre2_match(p->code, subject, text.length, start, PCRE2_NO_UTF_CHECK, p->match, p->context);
 
     if (found == PCRE2_ERROR_JIT_STACKLIMIT)
-        found = pcre2_match(p->code, subject, text.length, start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, p->match, p->context);
+        found =
+            pcre2_match(p->code, subject, text.length, start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, p->match, p->context);
     if (found > 0) {
         size_t end = pcre2_get_ovector_pointer(p->match)[1];
 

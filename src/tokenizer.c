@@ -14,10 +14,10 @@
 
 struct rf_tokenizer {
     size_t n_tokens;
-    char *bytes;                    /* of all tokens, one after the other */
-    size_t *offset;                 /* [n_tokens + 1] into bytes */
-    unsigned char *type;            /* [n_tokens] */
-    int32_t byte_token[256];        /* the token of every single byte */
+    char *bytes;             /* of all tokens, one after the other */
+    size_t *offset;          /* [n_tokens + 1] into bytes */
+    unsigned char *type;     /* [n_tokens] */
+    int32_t byte_token[256]; /* the token of every single byte */
     rf_special_tokens control, user_defined;
     rf_pretokenizer *pretokenizer;
     rf_bpe *bpe;
@@ -66,7 +66,8 @@ static int check_source(const rf_vocab_source *s, rf_error *err)
                        INT32_MAX);
     for (size_t i = 0; i < s->n_tokens; i++)
         if (s->types[i] < RF_TOKEN_NORMAL || s->types[i] > RF_TOKEN_BYTE)
-            return rf_fail(err, RF_ERR_FILE, "tokenizer.ggml.token_type[%zu] is %d: expected 1 to 6", i, (int)s->types[i]);
+            return rf_fail(err, RF_ERR_FILE, "tokenizer.ggml.token_type[%zu] is %d: expected 1 to 6", i,
+                           (int)s->types[i]);
     return 0;
 }
 
@@ -152,7 +153,8 @@ static int32_t find_token(const rf_tokenizer *t, const rf_hash_index *index, rf_
 
 static int index_tokens(rf_tokenizer *t, rf_hash_index *index, rf_error *err)
 {
-    static const int order[] = {RF_TOKEN_NORMAL, RF_TOKEN_BYTE, RF_TOKEN_USER_DEFINED}; /* who wins when bytes are equal */
+    static const int order[] = {RF_TOKEN_NORMAL, RF_TOKEN_BYTE,
+                                RF_TOKEN_USER_DEFINED}; /* who wins when bytes are equal */
 
     if (rf_hash_index_init(index, t->n_tokens) < 0)
         return out_of_memory(err);
@@ -173,8 +175,8 @@ static int index_tokens(rf_tokenizer *t, rf_hash_index *index, rf_error *err)
     return 0;
 }
 
-/* One line of tokenizer.ggml.merges; scratch holds line.length bytes. The result is the token whose bytes are left's and right's
- * together, so decoding gives back what was encoded whatever the file says. */
+/* One line of tokenizer.ggml.merges; scratch holds line.length bytes. The result is the token whose bytes are left's
+ * and right's together, so decoding gives back what was encoded whatever the file says. */
 static int read_merge(const rf_tokenizer *t, const rf_hash_index *index, const rf_byte_table *table, rf_text line,
                       char *scratch, rf_merge *merge)
 {
@@ -196,8 +198,8 @@ static int read_merge(const rf_tokenizer *t, const rf_hash_index *index, const r
     return merge->left < 0 || merge->right < 0 || merge->result < 0 ? -1 : 0;
 }
 
-static int read_merges(rf_tokenizer *t, const rf_vocab_source *s, const rf_hash_index *index, const rf_byte_table *table,
-                       rf_error *err)
+static int read_merges(rf_tokenizer *t, const rf_vocab_source *s, const rf_hash_index *index,
+                       const rf_byte_table *table, rf_error *err)
 {
     size_t longest = 0;
     rf_merge *merges;
@@ -215,8 +217,10 @@ static int read_merges(rf_tokenizer *t, const rf_vocab_source *s, const rf_hash_
         if (read_merge(t, index, table, s->merges[i], scratch, &merges[i]) < 0) {
             char line[80];
 
-            result = rf_fail(err, RF_ERR_FILE, "tokenizer.ggml.merges[%zu] is \"%s\": expected two tokens of the vocabulary that "
-                             "make a third", i, rf_text_printable(s->merges[i], line, sizeof line));
+            result = rf_fail(err, RF_ERR_FILE,
+                             "tokenizer.ggml.merges[%zu] is \"%s\": expected two tokens of the vocabulary that "
+                             "make a third",
+                             i, rf_text_printable(s->merges[i], line, sizeof line));
         }
     free(scratch);
     if (result == 0) {
@@ -259,7 +263,8 @@ static int read_ends(rf_tokenizer *t, const rf_vocab_source *s, rf_error *err)
         check_id(t, "tokenizer.ggml.bos_token_id", s->bos, err) < 0)
         return -1;
     if (s->add_bos && s->bos < 0)
-        return rf_fail(err, RF_ERR_FILE, "tokenizer.ggml.add_bos_token is true, but tokenizer.ggml.bos_token_id is missing");
+        return rf_fail(err, RF_ERR_FILE,
+                       "tokenizer.ggml.add_bos_token is true, but tokenizer.ggml.bos_token_id is missing");
     t->bos = s->add_bos ? (int32_t)s->bos : -1;
     if (s->eos >= 0)
         t->eog[t->n_eog++] = (int32_t)s->eos;
@@ -376,7 +381,8 @@ static int encode_words(rf_tokenizer *t, rf_text text, rf_tokens *out)
     return 0;
 }
 
-/* Any bytes without special tokens: those that are no UTF-8 become byte tokens, what is between them is split and merged. */
+/* Any bytes without special tokens: those that are no UTF-8 become byte tokens, what is between them is split and
+ * merged. */
 static int encode_bytes(rf_tokenizer *t, rf_text text, rf_tokens *out)
 {
     size_t at = 0;
@@ -438,8 +444,8 @@ int rf_tokenizer_encode(rf_tokenizer *t, rf_text text, bool parse_special, rf_to
     int result;
 
     if (text.length > INT32_MAX)
-        return rf_fail(err, RF_ERR_USAGE, "a text of %zu bytes cannot be tokenised: at most %d are possible", text.length,
-                       INT32_MAX);
+        return rf_fail(err, RF_ERR_USAGE, "a text of %zu bytes cannot be tokenised: at most %d are possible",
+                       text.length, INT32_MAX);
     result = encode(t, text, parse_special, out);
     rf_bpe_trim(t->bpe);
     return result < 0 ? out_of_memory(err) : 0;

@@ -64,7 +64,8 @@ static void first_turn(void **state)
     assert_int_equal(rf_chat_first(c, (rf_text){0}, text_of("hello"), &out, &err), 0);
     is_template(&out, "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n");
     assert_int_equal(rf_chat_first(c, text_of("be brief"), text_of("hello"), &out, &err), 0);
-    is_template(&out, "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n");
+    is_template(&out,
+                "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n");
     assert_int_equal(rf_chat_first(c, text_of(""), text_of(""), &out, &err), 0);
     is_template(&out, "<|im_start|>system\n<|im_end|>\n<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n");
     /* A newline at the start of the text merges with the template's, as in the text of a template engine. */
@@ -116,7 +117,8 @@ static void reasoning(void **state)
         assert_int_equal(rf_chat_first(c, (rf_text){0}, text_of("hello"), &out, &err), 0);
         is_template(&out, text);
         assert_int_equal(rf_chat_next(c, ID_HE, text_of("hello"), &out, &err), 0);
-        snprintf(text, sizeof text, "he<|im_end|>\n<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n%s", cases[i].answer);
+        snprintf(text, sizeof text, "he<|im_end|>\n<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n%s",
+                 cases[i].answer);
         is_template(&out, text);
         rf_tokens_free(&out);
         rf_chat_destroy(c);

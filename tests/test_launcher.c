@@ -38,7 +38,14 @@ static void refused(const variable *variables, const char *part)
         fail_msg("\"%s\" does not contain \"%s\"", err.text, part);
 }
 
-#define VARIABLES(...) (const variable[]){__VA_ARGS__, {NULL, NULL}}
+#define VARIABLES(...)                                                                                                 \
+    (const variable[])                                                                                                 \
+    {                                                                                                                  \
+        __VA_ARGS__,                                                                                                   \
+        {                                                                                                              \
+            NULL, NULL                                                                                                 \
+        }                                                                                                              \
+    }
 
 static void one_rank_that_is_meant(void **state)
 {

@@ -71,12 +71,12 @@ static void noticed(const char *line, const char *part, size_t times)
     rf_options_free(&o);
 }
 
-#define EXPECT(line, condition)                            \
-    do {                                                   \
-        rf_options o = good(line);                         \
-        if (!(condition))                                  \
-            fail_msg("\"%s\": not %s", line, #condition);  \
-        rf_options_free(&o);                               \
+#define EXPECT(line, condition)                                                                                        \
+    do {                                                                                                               \
+        rf_options o = good(line);                                                                                     \
+        if (!(condition))                                                                                              \
+            fail_msg("\"%s\": not %s", line, #condition);                                                              \
+        rf_options_free(&o);                                                                                           \
     } while (0)
 
 static bool same(double a, double b)
@@ -156,7 +156,8 @@ static void split_and_devices(void **state)
     EXPECT("--split-mode layer", o.split == RF_SPLIT_LAYER);
     EXPECT("-sm layer -sm tensor", o.split == RF_SPLIT_TENSOR);
     EXPECT("-ts 3,1", o.n_tensor_split == 2 && same(o.tensor_split[0], 3) && same(o.tensor_split[1], 1));
-    EXPECT("--tensor-split 1/2.5/1e2", o.n_tensor_split == 3 && same(o.tensor_split[1], 2.5) && same(o.tensor_split[2], 100));
+    EXPECT("--tensor-split 1/2.5/1e2",
+           o.n_tensor_split == 3 && same(o.tensor_split[1], 2.5) && same(o.tensor_split[2], 100));
     EXPECT("-ts 1,2/3", o.n_tensor_split == 3);
     EXPECT("-ts 1,2,3 -ts 5", o.n_tensor_split == 1 && same(o.tensor_split[0], 5));
     EXPECT("-ngl 999", o.n_gpu_layers == RF_LAYERS_ALL);
@@ -334,8 +335,9 @@ static void reports(void **state)
 
 static void accepted_with_a_notice(void **state)
 {
-    static const char *const flags[] = {"--no-mmap", "--mlock", "--jinja", "--conversation", "--single-turn", "--no-warmup",
-                                        "--no-display-prompt", "--color", "--perf", "--no-perf"};
+    static const char *const flags[] = {
+        "--no-mmap",           "--mlock", "--jinja", "--conversation", "--single-turn", "--no-warmup",
+        "--no-display-prompt", "--color", "--perf",  "--no-perf"};
 
     (void)state;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
@@ -394,9 +396,10 @@ static void unknown_and_abbreviated(void **state)
 
 static void the_reports_own_line(void **state)
 {
-    rf_options o = good("-m t.gguf -md d.gguf --spec-type draft-dflash --spec-draft-n-max 6 --spec-draft-p-min 0 "
-                        "--n-gpu-layers 999 --n-gpu-layers-draft 999 --flash-attn on --ctx-size 196608 --cache-type-k f16 "
-                        "--cache-type-v f16 --split-mode tensor --tensor-split 1,1 --fit off -p hi");
+    rf_options o =
+        good("-m t.gguf -md d.gguf --spec-type draft-dflash --spec-draft-n-max 6 --spec-draft-p-min 0 "
+             "--n-gpu-layers 999 --n-gpu-layers-draft 999 --flash-attn on --ctx-size 196608 --cache-type-k f16 "
+             "--cache-type-v f16 --split-mode tensor --tensor-split 1,1 --fit off -p hi");
 
     (void)state;
     assert_int_equal(o.spec_type, RF_SPEC_DFLASH);
@@ -466,7 +469,8 @@ static void the_table(void **state)
         assert_non_null(r->names[0]);
         assert_non_null(r->help);
         assert_true(r->help[strlen(r->help) - 1] != '.');
-        if (r->kind == RF_KIND_INT32 || r->kind == RF_KIND_INT64 || r->kind == RF_KIND_REAL || r->kind == RF_KIND_CHOICE)
+        if (r->kind == RF_KIND_INT32 || r->kind == RF_KIND_INT64 || r->kind == RF_KIND_REAL ||
+            r->kind == RF_KIND_CHOICE)
             assert_non_null(r->value);
         if (!takes_value)
             assert_null(r->value);

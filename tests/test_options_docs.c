@@ -1,6 +1,7 @@
 /* docs/cli.md and the manual page list the flags of the table, in its order and words.
  *
- * `test_options_docs markdown` and `test_options_docs man` print the list as it should be, to put into the documents. */
+ * `test_options_docs markdown` and `test_options_docs man` print the list as it should be, to put into the documents.
+ */
 #include "config.h"
 
 #include <stdio.h>

@@ -33,7 +33,8 @@ static void every_code_point(void **state)
         size_t length = write_utf8(code, bytes);
         bool surrogate = code >= 0xD800 && code < 0xE000;
 
-        if (rf_utf8_length(bytes, 4) != (surrogate ? 0 : length) || (!surrogate && rf_utf8_decode(bytes, length) != code))
+        if (rf_utf8_length(bytes, 4) != (surrogate ? 0 : length) ||
+            (!surrogate && rf_utf8_decode(bytes, length) != code))
             fail_msg("U+%04X", code);
         for (size_t cut = 1; cut < length && !surrogate; cut++) {
             assert_int_equal(rf_utf8_length(bytes, cut), 0);
@@ -82,7 +83,8 @@ static void byte_table(void **state)
         }
     for (int byte = 0; byte < 256; byte++)
         assert_true(seen[byte]);
-    /* The table's well-known entries: space is U+0120, newline U+010A, tab U+0109; the last one, soft hyphen, U+0143. */
+    /* The table's well-known entries: space is U+0120, newline U+010A, tab U+0109; the last one, soft hyphen, U+0143.
+     */
     assert_int_equal(rf_byte_table_decode(&table, text_of("\xC4\xA0\xC4\x8A\xC4\x89\xC5\x83~"), out), 5);
     assert_memory_equal(out, " \n\t\xAD~", 5);
     assert_int_equal(rf_byte_table_decode(&table, text_of(" "), out), -1);
@@ -184,7 +186,8 @@ static void splitting(void **state)
     PIECES("qwen2", "e\xCC\x81t", "e", "\xCC\x81t");
     PIECES("qwen35", "e\xCC\x81t", "e\xCC\x81t");
     PIECES("qwen35", "!\xCC\x81", "!\xCC\x81");
-    /* With Unicode properties: a no-break space, a line separator and an em space are spaces, a fullwidth digit is a number. */
+    /* With Unicode properties: a no-break space, a line separator and an em space are spaces, a fullwidth digit is a
+     * number. */
     PIECES("qwen35", "a\xC2\xA0\xE2\x80\xA8\xE2\x80\x83 b\xEF\xBC\x91", "a", "\xC2\xA0\xE2\x80\xA8\xE2\x80\x83", " b",
            "\xEF\xBC\x91");
 }
@@ -195,7 +198,10 @@ static void splitting_past_the_limit(void **state)
     static const char *const characters[] = {" ", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "a", "b", NULL};
 
     (void)state;
-    pieces("qwen35", 1, " \xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80" "ab", characters);
+    pieces("qwen35", 1,
+           " \xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"
+           "ab",
+           characters);
 }
 
 /* ---- Merging: against the definition, applied literally (n passes over n symbols). */
@@ -264,14 +270,10 @@ static void merging_as_defined(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_point),
-        cmocka_unit_test(every_short_string),
-        cmocka_unit_test(byte_table),
-        cmocka_unit_test(hash_index),
-        cmocka_unit_test(special_tokens),
-        cmocka_unit_test(printable),
-        cmocka_unit_test(splitting),
-        cmocka_unit_test(splitting_past_the_limit),
+        cmocka_unit_test(every_code_point),   cmocka_unit_test(every_short_string),
+        cmocka_unit_test(byte_table),         cmocka_unit_test(hash_index),
+        cmocka_unit_test(special_tokens),     cmocka_unit_test(printable),
+        cmocka_unit_test(splitting),          cmocka_unit_test(splitting_past_the_limit),
         cmocka_unit_test(merging_as_defined),
     };
 

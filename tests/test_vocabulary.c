@@ -50,8 +50,8 @@ static void encodes(rf_tokenizer *t, const char *bytes, size_t n, bool special, 
     rf_tokens_free(&out);
 }
 
-#define ENCODES(t, literal, special, ...)                                                                         \
-    encodes(t, literal, sizeof literal - 1, special, (const int32_t[]){__VA_ARGS__},                              \
+#define ENCODES(t, literal, special, ...)                                                                              \
+    encodes(t, literal, sizeof literal - 1, special, (const int32_t[]){__VA_ARGS__},                                   \
             sizeof(int32_t[]){__VA_ARGS__} / sizeof(int32_t))
 #define B(c) made_up_byte((unsigned char)(c))
 
@@ -80,8 +80,8 @@ static void invalid_utf8_becomes_byte_tokens(void **state)
     ENCODES(t, "\xFF", false, B(0xFF));
     ENCODES(t, "he\xC3", false, ID_HE, B(0xC3));
     ENCODES(t, "\xC3\xC3\xA9\xA9", false, B(0xC3), ID_EACUTE, B(0xA9));
-    ENCODES(t, "\xED\xA0\x80", false, B(0xED), B(0xA0), B(0x80));           /* a surrogate */
-    ENCODES(t, "\xC0\x80", false, B(0xC0), B(0x80));                        /* overlong */
+    ENCODES(t, "\xED\xA0\x80", false, B(0xED), B(0xA0), B(0x80));                       /* a surrogate */
+    ENCODES(t, "\xC0\x80", false, B(0xC0), B(0x80));                                    /* overlong */
     ENCODES(t, "\xF4\x90\x80\x80he", false, B(0xF4), B(0x90), B(0x80), B(0x80), ID_HE); /* above U+10FFFF */
     ENCODES(t, "\0he\0", false, B(0), ID_HE, B(0));
     rf_tokenizer_destroy(t);
@@ -134,7 +134,8 @@ static void awkward_special_tokens(void **state)
 
 static void random_bytes(char *out, size_t n, unsigned *seed)
 {
-    static const char *const parts[] = {"<|im_end|>", "<think>", "hello", " ", "\n", "\xC3\xA9", "\xE2\x80\x8D", "<|", "|>", "'s"};
+    static const char *const parts[] = {"<|im_end|>", "<think>",      "hello", " ",  "\n",
+                                        "\xC3\xA9",   "\xE2\x80\x8D", "<|",    "|>", "'s"};
 
     for (size_t i = 0; i < n;) {
         unsigned r = *seed = *seed * 1664525u + 1013904223u;
@@ -223,7 +224,8 @@ static void ends_and_beginnings(void **state)
     vocabulary.source.bos = ID_ENDOFTEXT;
     vocabulary.source.add_bos = true;
     t = create();
-    assert_true(rf_tokenizer_is_eog(t, ID_HELLO) && rf_tokenizer_is_eog(t, ID_IM_END) && rf_tokenizer_is_eog(t, ID_ENDOFTEXT));
+    assert_true(rf_tokenizer_is_eog(t, ID_HELLO) && rf_tokenizer_is_eog(t, ID_IM_END) &&
+                rf_tokenizer_is_eog(t, ID_ENDOFTEXT));
     assert_int_equal(rf_tokenizer_bos(t), ID_ENDOFTEXT);
     rf_tokenizer_destroy(t);
     vocabulary.source.eos = -1;
@@ -302,8 +304,19 @@ static void hostile_arrays(void **state)
 
 static void hostile_merges(void **state)
 {
-    static const char *const lines[] = {"",          " ",        "h",         "h ",          " h",       "h  e",       "he he",
-                                        "x y",       "h e l",    "<|im_end|> x", "\xFF h",   "h \xC4",   "\xE6\xB1\x89 h",
+    static const char *const lines[] = {"",
+                                        " ",
+                                        "h",
+                                        "h ",
+                                        " h",
+                                        "h  e",
+                                        "he he",
+                                        "x y",
+                                        "h e l",
+                                        "<|im_end|> x",
+                                        "\xFF h",
+                                        "h \xC4",
+                                        "\xE6\xB1\x89 h",
                                         "<|im_end| >"};
 
     (void)state;
@@ -368,7 +381,8 @@ static void streaming(void **state)
     expect_out(rf_detokenizer_push(d, ID_HELLO), "hello");
     assert_int_equal(rf_detokenizer_push(d, B(0xE2)).length, 0);
     assert_int_equal(rf_detokenizer_push(d, B(0x82)).length, 0);
-    assert_int_equal(rf_detokenizer_push(d, ID_IM_END).length, 0); /* a control token in between writes nothing, loses nothing */
+    assert_int_equal(rf_detokenizer_push(d, ID_IM_END).length,
+                     0); /* a control token in between writes nothing, loses nothing */
     expect_out(rf_detokenizer_push(d, B(0xAC)), "\xE2\x82\xAC");
     expect_out(rf_detokenizer_push(d, B(0xFF)), "\xFF");
     assert_int_equal(rf_detokenizer_push(d, B(0xF0)).length, 0);
@@ -387,7 +401,8 @@ static void streaming(void **state)
     rf_tokenizer_destroy(t);
 }
 
-/* Whatever bytes come, pushes and the flush together give all of them, and no push ends inside a character that went on. */
+/* Whatever bytes come, pushes and the flush together give all of them, and no push ends inside a character that went
+ * on. */
 static void streaming_loses_nothing(void **state)
 {
     rf_tokenizer *t = plain();

@@ -45,7 +45,9 @@ void made_up_vocabulary_init(made_up_vocabulary *v, const char *rule)
         {ID_LL, RF_TOKEN_NORMAL, "ll"},
         {ID_HELL, RF_TOKEN_NORMAL, "hell"},
         {ID_HELLO, RF_TOKEN_NORMAL, "hello"},
-        {ID_SPACE_A, RF_TOKEN_NORMAL, "\xC4\xA0" "a"},
+        {ID_SPACE_A, RF_TOKEN_NORMAL,
+         "\xC4\xA0"
+         "a"},
         {ID_USER, RF_TOKEN_NORMAL, "us"},
         {ID_NEWLINES, RF_TOKEN_NORMAL, "\xC4\x8A\xC4\x8A"},
         {ID_EACUTE, RF_TOKEN_NORMAL, "\xC3\x83\xC2\xA9"},
@@ -58,8 +60,8 @@ void made_up_vocabulary_init(made_up_vocabulary *v, const char *rule)
         {ID_UNKNOWN, RF_TOKEN_UNKNOWN, "[UNK]"},
         {ID_BYTE, RF_TOKEN_BYTE, "<0x41>"},
     };
-    static const char *const merges[] = {"h e",          "l l", "he ll", "hell o", "\xC4\xA0 a", "u s", "\xC4\x8A \xC4\x8A",
-                                         "\xC3\x83 \xC2\xA9"};
+    static const char *const merges[] = {
+        "h e", "l l", "he ll", "hell o", "\xC4\xA0 a", "u s", "\xC4\x8A \xC4\x8A", "\xC3\x83 \xC2\xA9"};
 
     *v = (made_up_vocabulary){0};
     for (int byte = 0; byte < 256; byte++) {
@@ -76,9 +78,15 @@ void made_up_vocabulary_init(made_up_vocabulary *v, const char *rule)
     for (size_t i = 0; i < sizeof merges / sizeof *merges; i++)
         v->merges[i] = text_of(merges[i]);
     v->source = (rf_vocab_source){
-        .model = text_of("gpt2"), .pre = text_of(rule),
-        .tokens = v->tokens, .types = v->types, .merges = v->merges,
-        .n_tokens = ID_LAST, .n_types = ID_LAST, .n_merges = sizeof merges / sizeof *merges,
-        .eos = ID_IM_END, .bos = -1,
+        .model = text_of("gpt2"),
+        .pre = text_of(rule),
+        .tokens = v->tokens,
+        .types = v->types,
+        .merges = v->merges,
+        .n_tokens = ID_LAST,
+        .n_types = ID_LAST,
+        .n_merges = sizeof merges / sizeof *merges,
+        .eos = ID_IM_END,
+        .bos = -1,
     };
 }

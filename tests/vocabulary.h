@@ -1,4 +1,5 @@
-/* A small made-up vocabulary: the 256 bytes, some merges, and special tokens. Tests change it before they create a tokenizer. */
+/* A small made-up vocabulary: the 256 bytes, some merges, and special tokens. Tests change it before they create a
+ * tokenizer. */
 #ifndef RF_TESTS_VOCABULARY_H
 #define RF_TESTS_VOCABULARY_H
 
@@ -8,8 +9,23 @@ enum { MADE_UP_MAX = 320 };
 
 /* Ids that the tests name. */
 enum {
-    ID_HE = 256, ID_LL, ID_HELL, ID_HELLO, ID_SPACE_A, ID_USER, ID_NEWLINES, ID_EACUTE,
-    ID_ENDOFTEXT, ID_IM_START, ID_IM_END, ID_THINK, ID_END_THINK, ID_UNUSED, ID_UNKNOWN, ID_BYTE, ID_LAST
+    ID_HE = 256,
+    ID_LL,
+    ID_HELL,
+    ID_HELLO,
+    ID_SPACE_A,
+    ID_USER,
+    ID_NEWLINES,
+    ID_EACUTE,
+    ID_ENDOFTEXT,
+    ID_IM_START,
+    ID_IM_END,
+    ID_THINK,
+    ID_END_THINK,
+    ID_UNUSED,
+    ID_UNKNOWN,
+    ID_BYTE,
+    ID_LAST
 };
 
 typedef struct {
