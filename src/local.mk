@@ -24,5 +24,5 @@ libbase_a_SOURCES = \
 	src/special_tokens.c src/special_tokens.h \
 	src/sum_tree.c src/sum_tree.h \
 	src/text.c src/text.h \
-	src/tokenizer.c src/tokenizer.h \
+	src/tokenizer.c src/tokenizer.h src/tokenizer_gguf.c \
 	src/utf8.c src/utf8.h

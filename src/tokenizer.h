@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "error.h"
+#include "gguf.h"
 #include "text.h"
 
 /* tokenizer.ggml.token_type */
@@ -39,7 +40,12 @@ typedef struct rf_tokenizer rf_tokenizer;
 
 /* NULL and *err (RF_ERR_FILE for any flaw of the vocabulary, RF_ERR_MEMORY). Pair with rf_tokenizer_destroy. */
 rf_tokenizer *rf_tokenizer_create(const rf_vocab_source *source, rf_error *err);
+/* The same from a file's tokenizer.ggml.* keys; needs the file no longer afterwards. */
+rf_tokenizer *rf_tokenizer_from_gguf(const rf_gguf *file, rf_error *err);
 void rf_tokenizer_destroy(rf_tokenizer *t);
+
+/* tokenizer.chat_template, in the file's map; absent: NULL. 0, or -1 with *err if it is not a string. */
+int rf_tokenizer_chat_template(const rf_gguf *file, rf_text *out, rf_error *err);
 
 size_t rf_tokenizer_n_tokens(const rf_tokenizer *t);
 /* Appends the ids of text. parse_special: control tokens written in the text are matched too; without it they are plain

@@ -25,4 +25,11 @@ tests_test_vocabulary_SOURCES = tests/test_vocabulary.c tests/vocabulary.c tests
 tests_test_vocabulary_LDADD = $(UNIT_LIBS)
 tests_test_chat_SOURCES = tests/test_chat.c tests/vocabulary.c tests/vocabulary.h tests/check.h
 tests_test_chat_LDADD = $(UNIT_LIBS)
+
+check_PROGRAMS += tests/test_tokenizer
+TESTS += tests/test_tokenizer
+tests_test_tokenizer_SOURCES = tests/test_tokenizer.c tests/check.h
+tests_test_tokenizer_CPPFLAGS = $(AM_CPPFLAGS) -DRF_TEST_DATA=\"$(abs_top_srcdir)/tests/data\" \
+	-DRF_SHARE=\"$(abs_top_srcdir)/share\"
+tests_test_tokenizer_LDADD = $(UNIT_LIBS)
 endif
