@@ -1,11 +1,9 @@
 #include "bind.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "quant.h"
 
 /* ---- checking */
 
@@ -43,19 +41,24 @@ static int check_shape(const rf_gguf *file, const rf_tensor_want *want, const rf
 }
 
 /* 64-bit integers are for d2t (a mapped vector) alone; everything else can be any format of numbers. */
-static int check_type(const rf_gguf *file, const rf_tensor_want *want, const rf_tensor *t, const rf_axis axes[RF_N_AXES], rf_error *err)
+static int check_type(const rf_gguf *file, const rf_tensor_want *want, const rf_tensor *t,
+                      const rf_axis axes[RF_N_AXES], rf_error *err)
 {
-    bool table = want->cut == RF_CUT_MAPPED && want->n_dims == 1, integers = t->type == RF_TYPE_I64;
+    bool table = want->cut == RF_CUT_MAPPED && want->n_dims == 1, integers = t->format->type == RF_TYPE_I64;
     size_t uneven;
 
     if (table != integers)
         return rf_fail(err, RF_ERR_FILE, "%s: %s: expected type %s, file has %s", rf_gguf_path(file), want->name,
                        table ? "I64" : "F32, F16, BF16 or a block type", t->format->name);
+    if (!integers && !t->format->unpack)
+        return rf_fail(err, RF_ERR_FILE, "%s: %s: this version cannot compute with type %s", rf_gguf_path(file),
+                       want->name, t->format->name);
     if (t->format->block == 1)
         return 0;
     uneven = rf_slice_uneven_columns(want, &axes[want->axis]);
     if (uneven)
-        return rf_fail(err, RF_ERR_FILE, "%s: %s: type %s needs units of a multiple of 32 columns, but this model's have %zu",
+        return rf_fail(err, RF_ERR_FILE,
+                       "%s: %s: type %s needs units of a multiple of 32 columns, but this model's have %zu",
                        rf_gguf_path(file), want->name, t->format->name, uneven);
     return 0;
 }
@@ -84,15 +87,18 @@ static int check_claims(const rf_gguf *file, const rf_tensor_want *wants, size_t
     for (size_t i = 0; status == 0 && i < rf_gguf_n_tensors(file); i++) {
         const char *name = rf_gguf_tensor(file, i)->name;
 
-        if (starts_with(name, "v.") || starts_with(name, "mm.") || bsearch(&name, names, n, sizeof *names, compare_names))
+        if (starts_with(name, "v.") || starts_with(name, "mm.") ||
+            bsearch(&name, names, n, sizeof *names, compare_names))
             continue;
-        status = rf_fail(err, RF_ERR_FILE, "%s: %s: a tensor this architecture does not know", rf_gguf_path(file), name);
+        status =
+            rf_fail(err, RF_ERR_FILE, "%s: %s: a tensor this architecture does not know", rf_gguf_path(file), name);
     }
     free(names);
     return status;
 }
 
-int rf_bind_check(const rf_gguf *file, const rf_tensor_want *wants, size_t n, const rf_axis axes[RF_N_AXES], rf_error *err)
+int rf_bind_check(const rf_gguf *file, const rf_tensor_want *wants, size_t n, const rf_axis axes[RF_N_AXES],
+                  rf_error *err)
 {
     for (size_t i = 0; i < n; i++) {
         const rf_tensor *t = rf_gguf_find(file, wants[i].name);
@@ -142,9 +148,19 @@ static void count_weights(rf_binder *b, size_t bytes)
 
 static rf_weight_spec spec_of(const rf_tensor_want *want, const rf_tensor *t, const rf_slice *s)
 {
-    return (rf_weight_spec){.name = want->name, .data = t->data, .type = t->type, .n_cols = rf_want_cols(want), .n_rows = rf_want_rows(want),
-                            .row_runs = s->row_runs, .col_runs = s->col_runs, .n_row_runs = s->n_row_runs, .n_col_runs = s->n_col_runs,
-                            .unit_end = s->unit_end, .n_units = s->n_units, .nodes = s->nodes, .n_nodes = s->n_nodes};
+    return (rf_weight_spec){.name = want->name,
+                            .data = t->data,
+                            .type = t->format->type,
+                            .n_cols = rf_want_cols(want),
+                            .n_rows = rf_want_rows(want),
+                            .row_runs = s->row_runs,
+                            .col_runs = s->col_runs,
+                            .n_row_runs = s->n_row_runs,
+                            .n_col_runs = s->n_col_runs,
+                            .unit_end = s->unit_end,
+                            .n_units = s->n_units,
+                            .nodes = s->nodes,
+                            .n_nodes = s->n_nodes};
 }
 
 static rf_weight *matrix(rf_binder *b, size_t id, size_t layer, size_t *n_cols)
@@ -178,17 +194,26 @@ void rf_bind_row_parallel(rf_binder *b, size_t id, size_t layer, const rf_sum_pl
     w->w = matrix(b, id, layer, &w->n_cols);
 }
 
-/* The slice's rows as float32, in local order; vectors are never cut by columns. */
-static void read_rows(const rf_tensor *t, const rf_slice *s, float *out)
+/* The slice's rows as float32, in local order. Vectors are small and never cut by columns; a run may start inside a
+ * block, so the tensor is unpacked whole. */
+static int read_rows(const rf_tensor *t, const rf_tensor_want *want, const rf_slice *s, float *out)
 {
+    size_t n = rf_want_rows(want) * s->n_cols;
     rf_range all = {0, s->n_rows};
     const rf_range *runs = s->n_row_runs ? s->row_runs : &all;
-    size_t n = s->n_row_runs ? s->n_row_runs : 1;
+    float *whole = malloc(n * sizeof *whole);
 
-    for (size_t i = 0; i < n; i++) {
-        rf_format_unpack(t->format, t->data, runs[i].first * s->n_cols, runs[i].count * s->n_cols, out);
-        out += runs[i].count * s->n_cols;
+    if (!whole)
+        return -1;
+    t->format->unpack(t->data, whole, n);
+    for (size_t i = 0; i < (s->n_row_runs ? s->n_row_runs : 1); i++) {
+        size_t count = runs[i].count * s->n_cols;
+
+        memcpy(out, whole + runs[i].first * s->n_cols, count * sizeof *out);
+        out += count;
     }
+    free(whole);
+    return 0;
 }
 
 static float *vector(rf_binder *b, size_t id, size_t layer, size_t *n)
@@ -202,11 +227,11 @@ static float *vector(rf_binder *b, size_t id, size_t layer, size_t *n)
     *n = slice.n_rows * slice.n_cols;
     if (!b->dry) {
         out = malloc(*n * sizeof *out);
-        if (out)
-            read_rows(rf_gguf_find(b->file, want->name), &slice, out);
-        else
+        if (!out || read_rows(rf_gguf_find(b->file, want->name), want, &slice, out) != 0) {
             rf_fail(b->err, RF_ERR_MEMORY, "no memory for %s", want->name);
-        b->failed = !out;
+            free(out);
+            out = fail(b);
+        }
     }
     rf_slice_free(&slice);
     return out;

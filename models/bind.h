@@ -1,8 +1,8 @@
 /* Binding: a network's tensor table meets a file, a shard and a device.
  *
- * One walk over everything a model allocates serves two ends: a dry binder only adds up bytes through the backend's pure functions
- * (the plan), a real one creates. So the two cannot differ. Failures are sticky: after the first, everything returns NULL and
- * b->failed stays true with *err filled. */
+ * One walk over everything a model allocates serves two ends: a dry binder only adds up bytes through the backend's
+ * pure functions (the plan), a real one creates. So the two cannot differ. Failures are sticky: after the first,
+ * everything returns NULL and b->failed stays true with *err filled. */
 #ifndef RF_BIND_H
 #define RF_BIND_H
 
@@ -11,10 +11,12 @@
 #include "slice.h"
 #include "table.h"
 
-/* Every wanted tensor is there with its shape and a usable type, every tensor of the file is wanted (but v.*, mm.* and what an unused
- * entry or `ignored` names by prefix; ignored may be NULL), and block types meet the cuts. axes: units as rf_*_axes gives them. */
-int rf_bind_check(const rf_gguf *file, const rf_tensor_want *wants, size_t n, const rf_axis axes[RF_N_AXES], const char *ignored,
+/* Every wanted tensor is there with its shape and a usable type, every tensor of the file is wanted (but v.*, mm.*),
+ * and block types meet the cuts. Unused entries may be missing or of any shape. axes: units as rf_*_axes gives them. */
+int rf_bind_check(const rf_gguf *file, const rf_tensor_want *wants, size_t n, const rf_axis axes[RF_N_AXES],
                   rf_error *err);
+/* Rows of a matrix whose size only the tensor tells; 0 and *err if it is missing, no matrix, or larger than `most`. */
+size_t rf_bind_n_rows(const rf_gguf *file, const char *name, size_t most, rf_error *err);
 
 typedef struct {
     const rf_model_env *env;
@@ -35,7 +37,8 @@ typedef struct {
 rf_weight *rf_bind_matrix(rf_binder *b, size_t id, size_t layer);
 void rf_bind_row_parallel(rf_binder *b, size_t id, size_t layer, const rf_sum_plan *plan, rf_row_parallel *w);
 rf_buf *rf_bind_vector(rf_binder *b, size_t id, size_t layer); /* float32 on the device */
-float *rf_bind_host(rf_binder *b, size_t id, size_t layer);    /* float32 in host memory, malloc'd, not counted; NULL when dry */
+/* float32 in host memory, malloc'd, not counted; NULL when dry */
+float *rf_bind_host(rf_binder *b, size_t id, size_t layer);
 rf_weight_spec rf_bind_table(rf_binder *b, size_t id, size_t layer); /* the mapped tensor, for embed */
 unsigned rf_bind_wants(const rf_binder *b, const rf_weight *w);      /* weight_wants, 0 for NULL */
 

@@ -1,11 +1,13 @@
-/* Architecture `dflash`: injecting features and drafting, one op a line, shapes at the side (docs/models.md). H, Hkv, F, V: local. */
+/* Architecture `dflash`: injecting features and drafting, one op a line, shapes at the side (docs/models.md).
+ * H, Hkv, F, V: local. */
 #include "dflash_impl.h"
 
 #include "qwen35_impl.h"
 
 /* ---- features */
 
-/* g = rms(fc f, enc.output_norm); K and V of every layer straight from g, at the positions of batch. taps [rows][n_taps * E] */
+/* g = rms(fc f, enc.output_norm); K and V of every layer straight from g, at the positions of batch.
+ * taps: [rows][n_taps * E]. */
 static void inject(rf_dflash *m, const rf_batch *batch, rf_mat taps)
 {
     const rf_ops *ops = m->ops;
@@ -72,7 +74,8 @@ static rf_mat feed_forward(rf_dflash *m, const dflash_layer *l, const rf_batch *
 typedef rf_mat (*sublayer)(rf_dflash *m, const dflash_layer *l, const rf_batch *batch, rf_mat y);
 
 /* x += conv_1(f(conv_0(y))), y = rms(x, norm); both convolutions with dyn = conv_proj y. DFlash (v1): x += f(y). */
-static void around(rf_dflash *m, const dflash_layer *l, const rf_buf *norm, const dflash_conv *conv, sublayer f, const rf_batch *batch)
+static void around(rf_dflash *m, const dflash_layer *l, const rf_buf *norm, const dflash_conv *conv, sublayer f,
+                   const rf_batch *batch)
 {
     const rf_ops *ops = m->ops;
     rf_backend *b = m->b;
@@ -84,7 +87,7 @@ static void around(rf_dflash *m, const dflash_layer *l, const rf_buf *norm, cons
         return;
     }
     ops->quantize(b, n, E, m->y, ops->weight_wants(conv->proj), m->parts.act);
-    ops->matmul(b, n, conv->proj, m->parts.act, m->dyn);                                 /* [rows][2][taps][E / group] */
+    ops->matmul(b, n, conv->proj, m->parts.act, m->dyn);                                 /* [rows][2][taps][groups] */
     ops->dynamic_conv(b, batch, E, taps, group, 0, m->dyn, conv->base, m->y, m->c);      /* [rows][E] */
     ops->dynamic_conv(b, batch, E, taps, group, 1, m->dyn, conv->base, f(m, l, batch, m->c), m->y);
     ops->add(b, n, E, m->x, m->y);
@@ -103,7 +106,8 @@ static void head(rf_dflash *m, const rf_batch *batch)
     ops->gather_logit_rows(b, batch, E, m->y, m->head_rows);                             /* [logits rows][E] */
     ops->quantize(b, n, E, m->head_rows, wants, m->parts.act);
     if (m->p.v2)
-        ops->matmul(b, n, m->selector_hidden, m->parts.act, rf_whole(m->selector_rows, m->p.selector_rank)); /* [logits rows][R] */
+        ops->matmul(b, n, m->selector_hidden, m->parts.act,
+                    rf_whole(m->selector_rows, m->p.selector_rank));                     /* [logits rows][R] */
     ops->matmul(b, n, m->output, m->parts.act, m->logits);                               /* [logits rows][V] */
     ops->logit_scale(b, n, m->n_vocab, m->p.logit_scale, m->p.logit_cap, m->logits);
 }

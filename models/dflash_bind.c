@@ -5,12 +5,17 @@
 #include "dflash_impl.h"
 #include "qwen35_impl.h"
 
-/* Windowed layers need the window and room for the largest chunk injected at once; a ring of that, unless the context is shorter. */
+/* Windowed layers need the window and room for the largest chunk injected at once; a ring of that, unless the context
+ * is shorter. */
 static rf_kv_spec cache_spec(const rf_dflash *m, size_t window)
 {
     const rf_model_sizes *s = &m->env.sizes;
-    rf_kv_spec spec = {.n_slots = s->n_slots, .n_positions = s->n_ctx, .n_heads = m->kv_heads.count, .head_dim = m->p.head_dim,
-                       .type_k = s->type_k, .type_v = s->type_v};
+    rf_kv_spec spec = {.n_slots = s->n_slots,
+                       .n_positions = s->n_ctx,
+                       .n_heads = m->kv_heads.count,
+                       .head_dim = m->p.head_dim,
+                       .type_k = s->type_k,
+                       .type_v = s->type_v};
     size_t ring = (window + s->max_rows + 255) / 256 * 256;
 
     if (window && ring < s->n_ctx) {
@@ -45,9 +50,13 @@ static void bind_layer(rf_binder *k, const rf_dflash *m, dflash_layer *l, size_t
         l->ffn_conv.proj = rf_bind_matrix(k, DFLASH_FFN_CONV_PROJ, layer);
     }
     l->kv = rf_bind_kv(k, &cache);
-    l->attention = (rf_attention_spec){.n_heads = m->heads.count, .head_dim = m->p.head_dim, .head_stride = m->p.head_dim,
-                                       .first_head = m->heads.first, .heads_per_kv = m->p.n_head / m->p.n_head_kv,
-                                       .first_kv = m->kv_heads.first, .window = window};
+    l->attention = (rf_attention_spec){.n_heads = m->heads.count,
+                                       .head_dim = m->p.head_dim,
+                                       .head_stride = m->p.head_dim,
+                                       .first_head = m->heads.first,
+                                       .heads_per_kv = m->p.n_head / m->p.n_head_kv,
+                                       .first_kv = m->kv_heads.first,
+                                       .window = window};
 }
 
 static void bind_weights(rf_binder *k, rf_dflash *m, const rf_dflash_params *p)
@@ -164,7 +173,8 @@ static rf_dflash *walk(rf_binder *k, const rf_dflash_params *p, rf_qwen35 *targe
     return NULL;
 }
 
-int rf_dflash_bytes(const rf_model_env *env, const rf_gguf *file, const rf_dflash_params *p, rf_model_bytes *bytes, rf_error *err)
+int rf_dflash_bytes(const rf_model_env *env, const rf_gguf *file, const rf_dflash_params *p, rf_model_bytes *bytes,
+                    rf_error *err)
 {
     rf_binder k = {.env = env, .ops = env->backend->ops, .file = file, .dry = true, .err = err};
 
@@ -173,7 +183,8 @@ int rf_dflash_bytes(const rf_model_env *env, const rf_gguf *file, const rf_dflas
     return k.failed ? -1 : 0;
 }
 
-rf_dflash *rf_dflash_create(const rf_model_env *env, const rf_gguf *file, const rf_dflash_params *p, rf_qwen35 *target, rf_error *err)
+rf_dflash *rf_dflash_create(const rf_model_env *env, const rf_gguf *file, const rf_dflash_params *p, rf_qwen35 *target,
+                            rf_error *err)
 {
     rf_binder k = {.env = env, .ops = env->backend->ops, .file = file, .err = err};
 
@@ -182,7 +193,8 @@ rf_dflash *rf_dflash_create(const rf_model_env *env, const rf_gguf *file, const 
 
 static void free_layer(const rf_ops *ops, dflash_layer *l)
 {
-    rf_weight *weights[] = {l->q, l->k, l->v, l->o.w, l->ffn.gate, l->ffn.up, l->ffn.down.w, l->attn_conv.proj, l->ffn_conv.proj};
+    rf_weight *weights[] = {
+        l->q, l->k, l->v, l->o.w, l->ffn.gate, l->ffn.up, l->ffn.down.w, l->attn_conv.proj, l->ffn_conv.proj};
     rf_buf *vectors[] = {l->attn_norm, l->ffn_norm, l->q_norm, l->k_norm, l->attn_conv.base, l->ffn_conv.base};
 
     for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
@@ -196,9 +208,12 @@ void rf_dflash_destroy(rf_dflash *m)
 {
     if (!m)
         return;
-    rf_buf *buffers[] = {m->feature_norm, m->output_norm, m->taps.buf, m->feature_local.buf, m->feature.buf, m->k.buf, m->v.buf, m->x.buf,
-                         m->y.buf, m->c.buf, m->dyn.buf, m->q.buf, m->heads_out.buf, m->gate.buf, m->up.buf, m->head_rows.buf,
-                         m->logits.buf, m->selector_rows, m->flag, m->parts.nodes, m->parts.sum};
+    rf_buf *buffers[] = {m->feature_norm,  m->output_norm,   m->taps.buf, m->feature_local.buf,
+                         m->feature.buf,   m->k.buf,         m->v.buf,    m->x.buf,
+                         m->y.buf,         m->c.buf,         m->dyn.buf,  m->q.buf,
+                         m->heads_out.buf, m->gate.buf,      m->up.buf,   m->head_rows.buf,
+                         m->logits.buf,    m->selector_rows, m->flag,     m->parts.nodes,
+                         m->parts.sum};
 
     for (size_t i = 0; i < m->p.n_layer; i++)
         free_layer(m->ops, &m->layers[i]);

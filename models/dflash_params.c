@@ -20,7 +20,8 @@ static void read_sizes(rf_meta *k, const rf_qwen35_params *target, rf_dflash_par
     p->n_layer = rf_meta_count(k, "block_count", 1, 256);
     p->n_embd = rf_meta_count(k, "embedding_length", 1, 1 << 17);
     if (p->n_embd != target->n_embd)
-        rf_meta_reject(k, "embedding_length", "%zu, but the target's is %zu: this drafter is for another model", p->n_embd, target->n_embd);
+        rf_meta_reject(k, "embedding_length", "%zu, but the target's is %zu: this drafter is for another model",
+                       p->n_embd, target->n_embd);
     p->n_ff = rf_meta_count(k, "feed_forward_length", 1, 1 << 20);
     p->eps = (float)rf_meta_number(k, "attention.layer_norm_rms_epsilon", 1e-12, 0.1);
     p->n_head = rf_meta_count(k, "attention.head_count", 1, 1024);
@@ -29,7 +30,8 @@ static void read_sizes(rf_meta *k, const rf_qwen35_params *target, rf_dflash_par
     if (rf_meta_count_or(k, "attention.value_length", p->head_dim, 1, 1024) != p->head_dim)
         rf_meta_reject(k, "attention.value_length", "differs from key_length (%zu), expected the same", p->head_dim);
     if (p->n_head % p->n_head_kv)
-        rf_meta_reject(k, "attention.head_count_kv", "%zu does not divide the %zu query heads", p->n_head_kv, p->n_head);
+        rf_meta_reject(k, "attention.head_count_kv", "%zu does not divide the %zu query heads", p->n_head_kv,
+                       p->n_head);
     if (rf_meta_flag_or(k, "attention.causal", false))
         rf_meta_reject(k, "attention.causal", "true: only drafters whose block sees itself whole are supported");
     rf_meta_rope(k, p->head_dim, &p->n_rot, &p->rope_base);
@@ -58,18 +60,21 @@ static void read_taps(rf_meta *k, const rf_qwen35_params *target, rf_dflash_para
     list_text(p->taps, p->n_taps, text, sizeof text);
     for (size_t i = 0; i < p->n_taps; i++)
         if (p->taps[i] > target->n_layer) {
-            rf_meta_reject(k, key, "the drafter reads what enters target layers %s, but the target has layers 0 to %zu and the state after them (%zu)",
+            rf_meta_reject(k, key,
+                           "the drafter reads what enters target layers %s, but the target has layers 0 to %zu and the "
+                           "state after them (%zu)",
                            text, target->n_layer - 1, target->n_layer);
             return;
         }
     if (p->older)
-        rf_log_info("drafter: reads what enters target layers %s (an older file, numbered by the layer left: ids + 1)", text);
+        rf_log_info("drafter: reads what enters target layers %s (an older file, numbered by the layer left: ids + 1)",
+                    text);
     else
         rf_log_verbose("drafter: reads what enters target layers %s", text);
 }
 
-/* The pattern says which layers are windowed; a scalar or none means all. A window shorter than the block would cut the block itself,
- * which no drafter was trained with. */
+/* The pattern says which layers are windowed; a scalar or none means all. A window shorter than the block would cut the
+ * block itself, which no drafter was trained with. */
 static void read_windows(rf_meta *k, rf_dflash_params *p)
 {
     size_t window = rf_meta_count_or(k, "attention.sliding_window", 0, 0, 1 << 30);
@@ -88,7 +93,8 @@ static void read_windows(rf_meta *k, rf_dflash_params *p)
     for (size_t i = 0; i < p->n_layer; i++)
         p->window[i] = windowed[i] ? window : 0;
     if (window && window < p->block_size)
-        rf_meta_reject(k, "attention.sliding_window", "%zu positions are fewer than the block's %zu", window, p->block_size);
+        rf_meta_reject(k, "attention.sliding_window", "%zu positions are fewer than the block's %zu", window,
+                       p->block_size);
     free(windowed);
 }
 
@@ -105,7 +111,8 @@ static void read_drafting(rf_meta *k, const rf_qwen35_params *target, rf_dflash_
         p->selector_rank = rf_meta_count(k, own_key(p, "dflash.selector_rank", "selector_rank"), 1, 4096);
         p->selector_top_k = rf_meta_count(k, own_key(p, "dflash.selector_top_k", "selector_top_k"), 1, 64);
         if (p->n_embd % p->conv_group)
-            rf_meta_reject(k, "conv_group_size", "%zu does not divide the embedding length %zu", p->conv_group, p->n_embd);
+            rf_meta_reject(k, "conv_group_size", "%zu does not divide the embedding length %zu", p->conv_group,
+                           p->n_embd);
     }
     if (p->older && rf_meta_has(k, "dflash.mask_token_id")) {
         p->mask_token = (int32_t)rf_meta_count(k, "dflash.mask_token_id", 0, target->n_vocab - 1);
@@ -124,8 +131,8 @@ static int check_d2t(const rf_gguf *file, const rf_tensor *t, size_t n_vocab, rf
 
         memcpy(&token, (const char *)t->data + i * sizeof token, sizeof token);
         if (token < 0 || (uint64_t)token >= n_vocab)
-            return rf_fail(err, RF_ERR_FILE, "%s: d2t: row %zu stands for token %lld, but the target has %zu tokens", rf_gguf_path(file), i,
-                           (long long)token, n_vocab);
+            return rf_fail(err, RF_ERR_FILE, "%s: d2t: row %zu stands for token %lld, but the target has %zu tokens",
+                           rf_gguf_path(file), i, (long long)token, n_vocab);
     }
     return 0;
 }
@@ -147,9 +154,11 @@ static void read_vocabulary(rf_meta *k, const rf_qwen35_params *target, rf_dflas
     else if (d2t && !p->own_output)
         rf_meta_reject(k, "d2t", "a table from draft rows to tokens, but no output.weight of its own");
     else if (!d2t && p->n_draft_vocab != target->n_vocab)
-        rf_meta_reject(k, "output.weight", "%zu rows for %zu tokens, and no d2t table", p->n_draft_vocab, target->n_vocab);
+        rf_meta_reject(k, "output.weight", "%zu rows for %zu tokens, and no d2t table", p->n_draft_vocab,
+                       target->n_vocab);
     else if (!p->own_output && rf_meta_count_or(k, "vocab_size", target->n_vocab, 1, 1 << 24) != target->n_vocab)
-        rf_meta_reject(k, "vocab_size", "differs from the target's %zu tokens: this drafter is for another model", target->n_vocab);
+        rf_meta_reject(k, "vocab_size", "differs from the target's %zu tokens: this drafter is for another model",
+                       target->n_vocab);
 }
 
 static int check_tensors(const rf_gguf *file, const rf_dflash_params *p, rf_error *err)

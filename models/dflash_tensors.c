@@ -14,7 +14,8 @@ void rf_dflash_axes(const rf_dflash_params *p, rf_axis axes[RF_N_AXES])
 }
 
 /* Base element (side * taps + tap) * E + c; projection row (side * taps + tap) * (E / group) + g. */
-static void add_conv(rf_table *t, const rf_dflash_params *p, size_t base_id, const char *base, size_t proj_id, const char *proj)
+static void add_conv(rf_table *t, const rf_dflash_params *p, size_t base_id, const char *base, size_t proj_id,
+                     const char *proj)
 {
     rf_tensor_want *w;
 
@@ -72,7 +73,8 @@ rf_tensor_want *rf_dflash_tensors(const rf_dflash_params *p, size_t *n, rf_error
     size_t E = p->n_embd;
     rf_table t = {.part = RF_PART_TAIL};
 
-    rf_table_rows(&t, DFLASH_FC, p->older ? "dflash_fc.weight" : "fc.weight", p->n_taps * E, E, RF_AXIS_EMBD, RF_LAYOUT_PLAIN, 1);
+    rf_table_rows(&t, DFLASH_FC, p->older ? "dflash_fc.weight" : "fc.weight", p->n_taps * E, E, RF_AXIS_EMBD,
+                  RF_LAYOUT_PLAIN, 1);
     rf_table_vector(&t, DFLASH_FEATURE_NORM, p->older ? "dflash_hidden_norm.weight" : "enc.output_norm.weight", E);
     rf_table_vector(&t, DFLASH_OUTPUT_NORM, "output_norm.weight", E);
     add_vocabulary(&t, p);

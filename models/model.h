@@ -23,8 +23,9 @@ typedef struct {
     rf_model_sizes sizes;
 } rf_model_env;
 
-/* ---- Tensor table: what a network's tensors are called, their shapes, and how they are cut. One table serves binding (checks),
- * loading (slices) and the plan (bytes). Entries are generated from the parameters by the architecture's rf_*_tensors(). */
+/* ---- Tensor table: what a network's tensors are called, their shapes, and how they are cut. One table serves binding
+ * (checks), loading (slices) and the plan (bytes). Entries are generated from the parameters by the architecture's
+ * rf_*_tensors(). */
 
 typedef enum {
     RF_CUT_REPLICATED, /* every rank that computes its layer holds it whole */

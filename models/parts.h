@@ -1,5 +1,5 @@
-/* What blocks of every architecture are made of: regions of scratch, a row-parallel product with its sum over ranks, the
- * feed-forward. */
+/* What blocks of every architecture are made of: regions of scratch, a row-parallel product with its sum over ranks,
+ * the feed-forward. */
 #ifndef RF_PARTS_H
 #define RF_PARTS_H
 
@@ -29,7 +29,8 @@ typedef struct {
     size_t n_ff;            /* local */
 } rf_ffn;
 
-/* Scratch shared by phases that never overlap: regions are laid one after the other, n_rows * n_cols floats each (64-byte steps). */
+/* Scratch shared by phases that never overlap: regions are laid one after the other, n_rows * n_cols floats each
+ * (64-byte steps). */
 typedef struct {
     rf_buf *buf;
     size_t n_rows, end, most; /* floats laid in this phase, and in the largest */

@@ -1,4 +1,5 @@
-/* Architecture `qwen35`: the forward pass, one op a line, shapes at the side (docs/models.md). H, Hkv, nk, nv, F, V: local. */
+/* Architecture `qwen35`: the forward pass, one op a line, shapes at the side (docs/models.md).
+ * H, Hkv, nk, nv, channels, F, V: local. */
 #include "qwen35_impl.h"
 
 /* Gated attention: o(softmax(q k / sqrt(D)) v * sigmoid(gate)). Returns [rows][E]. */
@@ -10,7 +11,7 @@ static rf_mat attention(rf_qwen35 *m, const qwen35_attention *a, const rf_attent
     size_t n = batch->n_rows, D = m->p.head_dim, H = m->heads.count, Hkv = m->kv_heads.count;
 
     ops->quantize(b, n, m->p.n_embd, m->y, a->wants, act);
-    ops->matmul(b, n, a->q, act, m->q);                                                      /* [rows][H][query D, gate D] */
+    ops->matmul(b, n, a->q, act, m->q);                                                      /* [rows][H][q, gate] */
     ops->matmul(b, n, a->k, act, m->k);                                                      /* [rows][Hkv][D] */
     ops->matmul(b, n, a->v, act, m->v);                                                      /* [rows][Hkv][D] */
     ops->head_norm_rope(b, batch, m->rope, H, D, 2 * D, a->q_norm, m->p.eps, m->q);
@@ -30,7 +31,7 @@ static rf_mat delta(rf_qwen35 *m, const qwen35_delta *d, const rf_batch *batch)
     size_t n = batch->n_rows;
 
     ops->quantize(b, n, m->p.n_embd, m->y, d->wants, act);
-    ops->matmul(b, n, d->qkv, act, m->m);                                                    /* [rows][nk*d, nk*d, nv*d] */
+    ops->matmul(b, n, d->qkv, act, m->m);                                                    /* [rows][channels] */
     ops->matmul(b, n, d->z, act, m->z);                                                      /* [rows][nv][d] */
     ops->matmul(b, n, d->alpha, act, m->alpha);                                              /* [rows][nv] */
     ops->matmul(b, n, d->beta, act, m->beta);                                                /* [rows][nv] */

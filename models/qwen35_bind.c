@@ -1,6 +1,5 @@
 /* Architecture `qwen35`: what a rank allocates. One walk serves rf_qwen35_bytes (dry) and rf_qwen35_create. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "bind.h"
 #include "qwen35_impl.h"
@@ -24,24 +23,33 @@ static void bind_attention(rf_binder *k, const rf_qwen35 *m, qwen35_attention *a
 
 static void bind_delta(rf_binder *k, const rf_qwen35 *m, qwen35_delta *d, size_t layer)
 {
-    float *conv = rf_bind_host(k, QWEN35_CONV, layer), *a = rf_bind_host(k, QWEN35_A, layer), *dt = rf_bind_host(k, QWEN35_DT, layer);
+    float *conv = rf_bind_host(k, QWEN35_CONV, layer), *a = rf_bind_host(k, QWEN35_A, layer),
+          *dt = rf_bind_host(k, QWEN35_DT, layer);
 
     d->qkv = rf_bind_matrix(k, QWEN35_QKV, layer);
     d->z = rf_bind_matrix(k, QWEN35_Z, layer);
     d->alpha = rf_bind_matrix(k, QWEN35_ALPHA, layer);
     d->beta = rf_bind_matrix(k, QWEN35_BETA, layer);
-    d->wants = rf_bind_wants(k, d->qkv) | rf_bind_wants(k, d->z) | rf_bind_wants(k, d->alpha) | rf_bind_wants(k, d->beta);
+    d->wants =
+        rf_bind_wants(k, d->qkv) | rf_bind_wants(k, d->z) | rf_bind_wants(k, d->alpha) | rf_bind_wants(k, d->beta);
     d->norm = rf_bind_vector(k, QWEN35_SSM_NORM, layer);
     rf_bind_row_parallel(k, QWEN35_SSM_OUT, layer, m->delta_sum, &d->out);
-    d->delta = rf_bind_delta(k, &(rf_delta_spec){.n_slots = m->env.sizes.n_slots, .n_k_heads = m->key_heads.count,
-                                                 .n_v_heads = m->n_value_heads, .head_dim = m->p.state_size,
-                                                 .conv_kernel = m->p.conv_kernel, .eps = m->p.eps, .conv = conv, .a = a, .dt = dt});
+    d->delta = rf_bind_delta(k, &(rf_delta_spec){.n_slots = m->env.sizes.n_slots,
+                                                 .n_k_heads = m->key_heads.count,
+                                                 .n_v_heads = m->n_value_heads,
+                                                 .head_dim = m->p.state_size,
+                                                 .conv_kernel = m->p.conv_kernel,
+                                                 .eps = m->p.eps,
+                                                 .conv = conv,
+                                                 .a = a,
+                                                 .dt = dt});
     free(conv);
     free(a);
     free(dt);
 }
 
-static void bind_block(rf_binder *k, const rf_qwen35 *m, qwen35_block *block, size_t layer, bool full, size_t n_positions)
+static void bind_block(rf_binder *k, const rf_qwen35 *m, qwen35_block *block, size_t layer, bool full,
+                       size_t n_positions)
 {
     block->full = full;
     block->attn_norm = rf_bind_vector(k, QWEN35_ATTN_NORM, layer);
@@ -150,8 +158,13 @@ static void bind_scratch(rf_binder *k, rf_qwen35 *m)
     m->y = rf_whole(rf_bind_floats(k, scratch, rows * E), E);
     lay_out(m, NULL);
     lay_out(m, rf_bind_floats(k, scratch, m->wide.most));
-    m->parts = (rf_parts){m->b, m->ops, m->env.inner, rf_bind_act(k, rows, cols), rf_bind_floats(k, scratch, nodes * rows * E),
-                          rf_bind_floats(k, scratch, rows * E), E};
+    m->parts = (rf_parts){m->b,
+                          m->ops,
+                          m->env.inner,
+                          rf_bind_act(k, rows, cols),
+                          rf_bind_floats(k, scratch, nodes * rows * E),
+                          rf_bind_floats(k, scratch, rows * E),
+                          E};
     m->rope = rf_bind_rope(k, m->p.n_rot, m->p.rope_base, rows);
 }
 
@@ -159,7 +172,8 @@ static void bind_scratch(rf_binder *k, rf_qwen35 *m)
 static void bind_tail(rf_binder *k, rf_qwen35 *m)
 {
     const rf_model_sizes *s = &m->env.sizes;
-    size_t E = m->p.n_embd, block_rows = s->n_slots * RF_MAX_BLOCK, *scratch = &k->bytes.scratch, *states = &k->bytes.states;
+    size_t E = m->p.n_embd, block_rows = s->n_slots * RF_MAX_BLOCK, *scratch = &k->bytes.scratch,
+           *states = &k->bytes.states;
 
     if (m->n_taps && (m->tail || m->taps_go))
         m->taps_now = rf_whole(rf_bind_floats(k, scratch, s->max_rows * m->n_taps * E), m->n_taps * E);
@@ -218,8 +232,11 @@ static void take_share(rf_qwen35 *m)
     m->n_ff = elements(s, RF_AXIS_FFN).count;
     m->n_vocab = elements(s, RF_AXIS_VOCAB).count;
     m->mtp.n_embd_local = elements(s, RF_AXIS_EMBD).count;
-    m->attention = (rf_attention_spec){.n_heads = m->heads.count, .head_dim = p->head_dim, .head_stride = 2 * p->head_dim,
-                                       .first_head = m->heads.first, .heads_per_kv = p->n_head / p->n_head_kv,
+    m->attention = (rf_attention_spec){.n_heads = m->heads.count,
+                                       .head_dim = p->head_dim,
+                                       .head_stride = 2 * p->head_dim,
+                                       .first_head = m->heads.first,
+                                       .heads_per_kv = p->n_head / p->n_head_kv,
                                        .first_kv = m->kv_heads.first};
 }
 
@@ -232,7 +249,8 @@ static void bind_all(rf_binder *k, rf_qwen35 *m, const rf_qwen35_params *p)
     m->ffn_sum = rf_bind_sum_plan(k, RF_AXIS_FFN);
     m->embd = rf_bind_table(k, QWEN35_EMBD, 0);
     for (size_t i = 0; i < m->n_layers; i++)
-        bind_block(k, m, &m->blocks[i], m->first_layer + i, p->full_attention[m->first_layer + i] != 0, m->env.sizes.n_ctx);
+        bind_block(k, m, &m->blocks[i], m->first_layer + i, p->full_attention[m->first_layer + i] != 0,
+                   m->env.sizes.n_ctx);
     if (m->tail) {
         m->output_norm = rf_bind_vector(k, QWEN35_OUTPUT_NORM, 0);
         m->output = rf_bind_matrix(k, p->tied ? QWEN35_EMBD : QWEN35_OUTPUT, 0);
@@ -244,7 +262,8 @@ static void bind_all(rf_binder *k, rf_qwen35 *m, const rf_qwen35_params *p)
 }
 
 /* An unbound model: host memory only. */
-static rf_qwen35 *new_model(const rf_model_env *env, const rf_qwen35_params *p, const rf_qwen35_options *o, rf_error *err)
+static rf_qwen35 *new_model(const rf_model_env *env, const rf_qwen35_params *p, const rf_qwen35_options *o,
+                            rf_error *err)
 {
     rf_qwen35 *m = calloc(1, sizeof *m);
 
@@ -256,7 +275,8 @@ static rf_qwen35 *new_model(const rf_model_env *env, const rf_qwen35_params *p, 
         m->p.full_attention = NULL;
         m->with_mtp = o->with_mtp;
         m->n_taps = o->n_taps;
-        memcpy(m->taps, o->taps, o->n_taps * sizeof *m->taps);
+        for (size_t i = 0; i < o->n_taps; i++)
+            m->taps[i] = o->taps[i];
         take_share(m);
         m->blocks = calloc(m->n_layers + 1, sizeof *m->blocks);
         m->zeros = calloc(p->n_embd, sizeof *m->zeros);
@@ -297,10 +317,12 @@ int rf_qwen35_bytes(const rf_model_env *env, const rf_gguf *file, const rf_qwen3
     return k.failed ? -1 : 0;
 }
 
-rf_qwen35 *rf_qwen35_create(const rf_model_env *env, const rf_gguf *file, const rf_qwen35_params *p, const rf_qwen35_options *o,
-                            void (*progress)(void *context, size_t done, size_t all), void *context, rf_error *err)
+rf_qwen35 *rf_qwen35_create(const rf_model_env *env, const rf_gguf *file, const rf_qwen35_params *p,
+                            const rf_qwen35_options *o, void (*progress)(void *context, size_t done, size_t all),
+                            void *context, rf_error *err)
 {
-    rf_binder k = {.env = env, .ops = env->backend->ops, .file = file, .progress = progress, .context = context, .err = err};
+    rf_binder k = {
+        .env = env, .ops = env->backend->ops, .file = file, .progress = progress, .context = context, .err = err};
     rf_model_bytes bytes;
 
     if (rf_qwen35_bytes(env, file, p, o, &bytes, err) != 0)
@@ -346,8 +368,21 @@ void rf_qwen35_destroy(rf_qwen35 *m)
     m->ops->weight_destroy(m->output);
     m->ops->act_destroy(m->parts.act);
     m->ops->rope_destroy(m->rope);
-    rf_buf *buffers[] = {m->output_norm, m->parts.nodes, m->parts.sum, m->x.buf, m->y.buf, m->wide.buf, m->head_rows.buf, m->logits.buf,
-                         m->taps_now.buf, m->taps_kept, m->with_mtp ? m->h.buf : NULL, m->h_kept, m->h_last, m->hm_last, m->trace};
+    rf_buf *buffers[] = {m->output_norm,
+                         m->parts.nodes,
+                         m->parts.sum,
+                         m->x.buf,
+                         m->y.buf,
+                         m->wide.buf,
+                         m->head_rows.buf,
+                         m->logits.buf,
+                         m->taps_now.buf,
+                         m->taps_kept,
+                         m->with_mtp ? m->h.buf : NULL,
+                         m->h_kept,
+                         m->h_last,
+                         m->hm_last,
+                         m->trace};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         m->ops->buf_destroy(buffers[i]);
     rf_sum_plan_destroy(m->head_sum);

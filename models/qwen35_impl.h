@@ -124,7 +124,8 @@ size_t rf_ffn_unit(size_t n_ff);                /* feed-forward columns a unit *
 rf_axis rf_axis_of(size_t size, size_t unit);
 
 /* x += mix(rms(x)); x += ffn(rms(x)): one block over the rows of batch, in m->x. */
-void rf_qwen35_block(rf_qwen35 *m, const qwen35_block *block, const rf_attention_spec *attention, const rf_batch *batch);
+void rf_qwen35_block(rf_qwen35 *m, const qwen35_block *block, const rf_attention_spec *attention,
+                     const rf_batch *batch);
 /* Logits of the wanted rows of h [rows][E]. */
 void rf_qwen35_head(rf_qwen35 *m, const rf_batch *batch, rf_mat h, const rf_weight *output);
 

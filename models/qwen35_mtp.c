@@ -1,8 +1,8 @@
 /* Architecture `qwen35`: the MTP head. The entry at position p pairs token x_p with the trunk's h of position p - 1. */
 #include "qwen35_impl.h"
 
-/* Rows of batch with h of the position before each in m->h_before: writes their entries, keeps each sequence's last hm, and leaves
- * logits of the wanted rows. */
+/* Rows of batch with h of the position before each in m->h_before: writes their entries, keeps each sequence's last hm,
+ * and leaves logits of the wanted rows. */
 static void run(rf_qwen35 *m, const rf_batch *batch)
 {
     const rf_ops *ops = m->ops;

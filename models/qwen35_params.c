@@ -1,4 +1,5 @@
 /* Architecture `qwen35`: the header, read and checked. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "bind.h"
@@ -30,7 +31,8 @@ static void read_attention(rf_meta *k, rf_qwen35_params *p)
     if (rf_meta_count_or(k, "attention.value_length", p->head_dim, 1, 1024) != p->head_dim)
         rf_meta_reject(k, "attention.value_length", "differs from key_length (%zu), expected the same", p->head_dim);
     if (p->n_head % p->n_head_kv)
-        rf_meta_reject(k, "attention.head_count_kv", "%zu does not divide the %zu query heads", p->n_head_kv, p->n_head);
+        rf_meta_reject(k, "attention.head_count_kv", "%zu does not divide the %zu query heads", p->n_head_kv,
+                       p->n_head);
     rf_meta_rope(k, p->head_dim, &p->n_rot, &p->rope_base);
 }
 
@@ -41,7 +43,8 @@ static void read_delta(rf_meta *k, rf_qwen35_params *p)
     p->n_key_heads = rf_meta_count(k, "ssm.group_count", 1, 1024);
     p->n_value_heads = rf_meta_count(k, "ssm.time_step_rank", 1, 4096);
     if (p->n_value_heads % p->n_key_heads)
-        rf_meta_reject(k, "ssm.time_step_rank", "%zu value heads do not divide among %zu key heads", p->n_value_heads, p->n_key_heads);
+        rf_meta_reject(k, "ssm.time_step_rank", "%zu value heads do not divide among %zu key heads", p->n_value_heads,
+                       p->n_key_heads);
     if (rf_meta_count(k, "ssm.inner_size", 1, 1 << 22) != p->n_value_heads * p->state_size)
         rf_meta_reject(k, "ssm.inner_size", "expected %zu value heads of %zu", p->n_value_heads, p->state_size);
 }
@@ -72,8 +75,8 @@ static bool has_tensor(const rf_gguf *file, size_t block, const char *suffix)
 {
     char name[64];
 
-    rf_bind_block_name(name, sizeof name, block, suffix);
-    return rf_bind_find(file, name) != NULL;
+    snprintf(name, sizeof name, "blk.%zu.%s", block, suffix);
+    return rf_gguf_find(file, name) != NULL;
 }
 
 /* What only the tensors tell: the vocabulary, and which optional tensors are there. */
@@ -82,7 +85,7 @@ static void read_tensors(rf_meta *k, rf_qwen35_params *p)
     p->n_vocab = rf_bind_n_rows(k->file, "token_embd.weight", 1 << 24, k->err);
     if (!p->n_vocab)
         k->failed = true;
-    p->tied = !rf_bind_find(k->file, "output.weight");
+    p->tied = !rf_gguf_find(k->file, "output.weight");
     if (!p->n_mtp)
         return;
     p->mtp_own_embd = has_tensor(k->file, p->n_layer, "nextn.embed_tokens.weight");
@@ -120,7 +123,8 @@ int rf_qwen35_params_read(const rf_gguf *file, bool want_mtp, rf_qwen35_params *
         read_tensors(&k, p);
     if (!k.failed && want_mtp && !p->n_mtp) {
         k.failed = true;
-        rf_fail(err, RF_ERR_FILE, "%s: the model has no MTP block, which --spec-type draft-mtp needs", rf_bind_path(file));
+        rf_fail(err, RF_ERR_FILE, "%s: the model has no MTP block, which --spec-type draft-mtp needs",
+                rf_gguf_path(file));
     }
     if (!k.failed && check_tensors(file, want_mtp, p, err) == 0)
         return 0;

@@ -7,7 +7,14 @@
 /* KV heads [first_pos, n) of one block. A KV head that a lower rank holds too is that rank's. */
 static uint64_t attention_hash(rf_qwen35 *m, const rf_kv *kv, size_t layer, size_t slot, int64_t first_pos, int64_t n)
 {
-    rf_kv_state s = {m->b, kv, m->kv_heads, m->heads, m->p.n_head / m->p.n_head_kv, m->p.head_dim, m->env.sizes.type_k, m->env.sizes.type_v};
+    rf_kv_state s = {m->b,
+                     kv,
+                     m->kv_heads,
+                     m->heads,
+                     m->p.n_head / m->p.n_head_kv,
+                     m->p.head_dim,
+                     m->env.sizes.type_k,
+                     m->env.sizes.type_v};
 
     return rf_kv_state_hash(&s, RF_STATE_TRUNK, layer, slot, first_pos, n);
 }
@@ -24,7 +31,8 @@ static uint64_t window_hash(const rf_qwen35 *m, const float *window, size_t firs
 static uint64_t delta_hash(rf_qwen35 *m, const rf_delta *delta, size_t layer, size_t slot)
 {
     size_t d = m->p.state_size, nk = m->key_heads.count, nv = m->n_value_heads, share = nk ? nv / nk : 0;
-    float *state = malloc(d * d * sizeof *state), *window = malloc((m->n_channels * (m->p.conv_kernel - 1) + 1) * sizeof *window);
+    float *state = malloc(d * d * sizeof *state),
+          *window = malloc((m->n_channels * (m->p.conv_kernel - 1) + 1) * sizeof *window);
     uint64_t hash = 0;
 
     if (state && window) {
@@ -54,7 +62,8 @@ uint64_t rf_qwen35_state_hash(rf_qwen35 *m, size_t slot, int64_t n)
         const qwen35_block *block = &m->blocks[i];
         size_t layer = m->first_layer + i;
 
-        hash += block->full ? attention_hash(m, block->attention.kv, layer, slot, 0, n) : delta_hash(m, block->delta.delta, layer, slot);
+        hash += block->full ? attention_hash(m, block->attention.kv, layer, slot, 0, n)
+                            : delta_hash(m, block->delta.delta, layer, slot);
     }
     return hash;
 }

@@ -1,4 +1,5 @@
-/* What part of a network this rank holds: contiguous unit ranges along each axis, or layers. Made by rank/plan; pure data. */
+/* What part of a network this rank holds: contiguous unit ranges along each axis, or layers. Made by
+ * rank/plan; pure data. */
 #ifndef RF_SHARD_H
 #define RF_SHARD_H
 
@@ -24,7 +25,7 @@ typedef struct {
     size_t n_units;      /* 0: the axis does not occur */
     size_t unit;         /* heads: 1; else columns or rows a unit (the last may be smaller) */
     size_t size;         /* heads, columns or rows in all */
-    const size_t *begin; /* [n_ranks + 1] unit boundaries; in layer and none mode every rank that computes owns all units */
+    const size_t *begin; /* [n_ranks + 1] unit boundaries; outside tensor mode a rank that computes owns all units */
 } rf_axis;
 
 typedef struct {
@@ -34,7 +35,8 @@ typedef struct {
     /* Layers computed here: all in tensor mode; in layer mode [first_layer, first_layer + n_layers) of the trunk. */
     size_t first_layer, n_layers;
     const size_t *layer_begin; /* [n_ranks + 1], layer mode; else NULL */
-    bool tail;          /* holds output norm and matrix, MTP head and drafter: everyone in tensor mode, the last rank in layer mode */
+    /* Holds output norm and matrix, MTP head and drafter: everyone in tensor mode, the last rank in layer mode. */
+    bool tail;
 } rf_shard;
 
 /* Units, and elements (heads, columns, rows), of an axis that this rank holds. In layer and none mode: all. */
@@ -53,7 +55,8 @@ static inline rf_range rf_shard_elements(const rf_shard *s, rf_axis_id id)
     rf_range units = rf_shard_units(s, id);
     size_t first = units.first * a->unit, end = (units.first + units.count) * a->unit;
 
-    return (rf_range){first < a->size ? first : a->size, (end < a->size ? end : a->size) - (first < a->size ? first : a->size)};
+    return (rf_range){first < a->size ? first : a->size,
+                      (end < a->size ? end : a->size) - (first < a->size ? first : a->size)};
 }
 
 #endif

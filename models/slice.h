@@ -1,5 +1,5 @@
-/* What part of one tensor a rank holds: runs of rows and columns, units and tree nodes. Pure data made from (tensor want,
- * shard): binding cuts the file with it, the plan counts bytes with it, tests play every rank with it.
+/* What part of one tensor a rank holds: runs of rows and columns, units and tree nodes. Pure data made from (tensor
+ * want, shard): binding cuts the file with it, the plan counts bytes with it, tests play every rank with it.
  *
  * A vector [n] is n rows of one column. Rows are outputs, columns inputs (contiguous in the file). */
 #ifndef RF_SLICE_H
@@ -18,15 +18,16 @@ typedef struct {
     size_t n_rows_repeated;             /* rows that a lower rank holds too (a KV head cut by query heads) */
 } rf_slice;
 
-/* Whether this rank holds any of the tensor: its layer's or the tail's rank, and neither read through the map nor unused. */
+/* Whether this rank holds any of the tensor: its layer's or the tail's rank, and neither read through the map nor
+ * unused. */
 bool rf_slice_held(const rf_tensor_want *want, const rf_shard *shard);
 
 /* The slice of a held tensor. -1: no memory. Pair with rf_slice_free (a failed or zeroed slice is legal). */
 int rf_slice_make(const rf_tensor_want *want, const rf_shard *shard, rf_slice *s, rf_error *err);
 void rf_slice_free(rf_slice *s);
 
-/* Every contiguous column run of a unit is a multiple of 32, which block types need. The column runs of one rank that owns everything
- * and those of any cut have the same unit pieces, so this holds for all ranks or none. Returns a run that is not, or 0. */
+/* Block types need every contiguous column run of a unit to be a multiple of 32. Units are never cut, so this holds for
+ * every cut or for none. Returns the length of a run that is not, or 0. */
 size_t rf_slice_uneven_columns(const rf_tensor_want *want, const rf_axis *axis);
 
 /* KV heads that the query heads [heads.first, + count) of n_heads read, where n_kv divides n_heads. */

@@ -1,5 +1,5 @@
-/* Hashes of committed state, made of parts that each belong to one (layer, global head), summed mod 2^64: so ranks add up to the same
- * number however the model is cut. For tests and checks; allocates. */
+/* Hashes of committed state, made of parts that each belong to one (layer, global head), summed mod 2^64: so ranks add
+ * up to the same number however the model is cut. For tests and checks; allocates. */
 #ifndef RF_STATE_H
 #define RF_STATE_H
 
@@ -20,6 +20,7 @@ typedef struct {
 } rf_kv_state;
 
 /* Positions [first, n) of the KV heads that no lower rank holds. 0 if memory runs out. */
-uint64_t rf_kv_state_hash(const rf_kv_state *s, rf_state_kind kind, size_t layer, size_t slot, int64_t first, int64_t n);
+uint64_t rf_kv_state_hash(const rf_kv_state *s, rf_state_kind kind, size_t layer, size_t slot, int64_t first,
+                          int64_t n);
 
 #endif

@@ -64,8 +64,8 @@ void rf_table_vector(rf_table *t, size_t id, const char *suffix, size_t n)
     w->vector = true;
 }
 
-void rf_table_vector_rows(rf_table *t, size_t id, const char *suffix, size_t cols, size_t rows, rf_axis_id axis, rf_layout layout,
-                          size_t width)
+void rf_table_vector_rows(rf_table *t, size_t id, const char *suffix, size_t cols, size_t rows, rf_axis_id axis,
+                          rf_layout layout, size_t width)
 {
     rf_tensor_want *w = add_matrix(t, id, suffix, RF_CUT_ROWS, cols, rows);
 
@@ -88,12 +88,14 @@ void rf_table_mapped(rf_table *t, size_t id, const char *suffix, size_t in, size
     add_matrix(t, id, suffix, RF_CUT_MAPPED, in, out);
 }
 
-void rf_table_rows(rf_table *t, size_t id, const char *suffix, size_t in, size_t out, rf_axis_id axis, rf_layout layout, size_t width)
+void rf_table_rows(rf_table *t, size_t id, const char *suffix, size_t in, size_t out, rf_axis_id axis, rf_layout layout,
+                   size_t width)
 {
     cut_by(add_matrix(t, id, suffix, RF_CUT_ROWS, in, out), axis, layout, width);
 }
 
-void rf_table_cols(rf_table *t, size_t id, const char *suffix, size_t in, size_t out, rf_axis_id axis, rf_layout layout, size_t width)
+void rf_table_cols(rf_table *t, size_t id, const char *suffix, size_t in, size_t out, rf_axis_id axis, rf_layout layout,
+                   size_t width)
 {
     cut_by(add_matrix(t, id, suffix, RF_CUT_COLS, in, out), axis, layout, width);
 }

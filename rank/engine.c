@@ -64,7 +64,7 @@ static int create_device(rf_engine *e, rf_error *err)
     if (!e->target)
         return -1;
     env.sizes = s->drafter_sizes;
-    if (s->drafter && !(e->drafter = rf_dflash_create(&env, s->drafter_file, s->drafter, e->target, s->target_file, err)))
+    if (s->drafter && !(e->drafter = rf_dflash_create(&env, s->drafter_file, s->drafter, e->target, err)))
         return -1;
     e->batch = ops->batch_create(e->b, s->sizes.n_slots, s->sizes.max_rows, err);
     e->collector = rf_collector_create(e->b, e->world, n_vocab, block_rows(s), s->max_collect, err);
