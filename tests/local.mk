@@ -32,4 +32,11 @@ tests_test_tokenizer_SOURCES = tests/test_tokenizer.c tests/check.h
 tests_test_tokenizer_CPPFLAGS = $(AM_CPPFLAGS) -DRF_TEST_DATA=\"$(abs_top_srcdir)/tests/data\" \
 	-DRF_SHARE=\"$(abs_top_srcdir)/share\"
 tests_test_tokenizer_LDADD = $(UNIT_LIBS)
+check_PROGRAMS += tests/test_tokenizer_gguf
+TESTS += tests/test_tokenizer_gguf
+tests_test_tokenizer_gguf_SOURCES = tests/test_tokenizer_gguf.c tests/vocabulary.c tests/vocabulary.h tests/check.h
+tests_test_tokenizer_gguf_LDADD = $(UNIT_LIBS)
 endif
+
+EXTRA_DIST += tests/data/golden.json tests/data/tokenizer/qwen3-vocab.gguf \
+	tests/data/tokenizer/qwen3-expected.json tests/data/tokenizer/tiny-expected.json
