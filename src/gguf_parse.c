@@ -252,7 +252,7 @@ static int check_overlaps(cursor *c)
 static int place_tensors(cursor *c)
 {
     gguf_part *p = c->part;
-    size_t alignment, data;
+    size_t alignment = DEFAULT_ALIGNMENT, data;
 
     if (read_alignment(c, &alignment) != 0)
         return -1;

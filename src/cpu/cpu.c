@@ -1,0 +1,157 @@
+/* Creation of the backend: the table is filled with reference functions, then with those of the best ISA level of this CPU. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu_internal.h"
+
+typedef struct {
+    const char *name;
+    void (*fill)(rf_ops *ops);
+    bool (*supported)(void);
+} isa_level;
+
+static bool always(void)
+{
+    return true;
+}
+
+#ifdef RF_X86
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+/* Ascending: "auto" takes the last that this CPU has. A new level is a row here and a library in local.mk. */
+static const isa_level levels[] = {
+    {"reference", rf_cpu_compute_ops_reference, always},
+#ifdef RF_X86
+    {"avx2", rf_cpu_compute_ops_avx2, has_avx2},
+    {"avx512", rf_cpu_compute_ops_avx512, has_avx512},
+#endif
+};
+
+#define N_LEVELS (sizeof levels / sizeof *levels)
+
+static const isa_level *choose(const char *isa, rf_error *err)
+{
+    for (size_t i = N_LEVELS; i-- > 0;) {
+        if (strcmp(isa, "auto") != 0 && strcmp(isa, levels[i].name) != 0)
+            continue;
+        if (levels[i].supported())
+            return &levels[i];
+        if (strcmp(isa, "auto") != 0) {
+            rf_fail(err, RF_ERR_USAGE, "this CPU does not have %s", isa);
+            return NULL;
+        }
+    }
+    rf_fail(err, RF_ERR_USAGE, "unknown CPU level %s (auto, reference, avx2 and avx512 are known)", isa);
+    return NULL;
+}
+
+static void destroy(rf_backend *b)
+{
+    rf_cpu *cpu = cpu_of(b);
+
+    if (!b)
+        return;
+    cpu_free(cpu, cpu->scratch, (size_t)cpu->n_threads * cpu->scratch_floats * sizeof(float));
+    free(cpu);
+}
+
+static const char *device_name(const rf_backend *b)
+{
+    return cpu_of(b)->device;
+}
+
+/* All levels give the same bits. */
+static const char *arithmetic(const rf_backend *b)
+{
+    (void)b;
+    return "cpu-1";
+}
+
+static void report(const rf_backend *b, void (*line)(const char *text))
+{
+    char text[200];
+
+    snprintf(text, sizeof text, "ops: norms, attention, DeltaNet, matmul, logits: %s; packing, caches, batches: portable", cpu_of(b)->isa);
+    line(text);
+}
+
+static rf_backend_stats stats(const rf_backend *b)
+{
+    return cpu_of(b)->stats;
+}
+
+static void find_device_name(char *name, size_t size)
+{
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    char line[256];
+
+    snprintf(name, size, "CPU");
+    while (file && fgets(line, sizeof line, file)) {
+        char *value = strchr(line, ':');
+
+        if (strncmp(line, "model name", 10) != 0 || !value)
+            continue;
+        value[strcspn(value, "\n")] = 0;
+        snprintf(name, size, "%s", value + 2);
+        break;
+    }
+    if (file)
+        fclose(file);
+}
+
+static void fill_common(rf_ops *ops)
+{
+    ops->name = "cpu";
+    ops->destroy = destroy;
+    ops->device_name = device_name;
+    ops->arithmetic = arithmetic;
+    ops->report = report;
+    ops->stats = stats;
+    cpu_memory_ops(ops);
+    cpu_batch_ops(ops);
+    cpu_weight_ops(ops);
+    cpu_cache_ops(ops);
+    rf_cpu_compute_ops_reference(ops);
+}
+
+const rf_ops *rf_cpu_traits(void)
+{
+    static rf_ops table;
+
+    fill_common(&table);
+    return &table;
+}
+
+rf_backend *rf_cpu_create(int n_threads, const char *isa, rf_error *err)
+{
+    const isa_level *level = choose(isa, err);
+    rf_cpu *cpu;
+
+    if (!level)
+        return NULL;
+    cpu = calloc(1, sizeof *cpu);
+    if (!cpu) {
+        rf_fail(err, RF_ERR_MEMORY, "no memory for the CPU backend");
+        return NULL;
+    }
+    cpu->n_threads = n_threads;
+    cpu->isa = level->name;
+    fill_common(&cpu->table);
+    level->fill(&cpu->table);
+    cpu->base.ops = &cpu->table;
+    find_device_name(cpu->device, sizeof cpu->device);
+    return &cpu->base;
+}

@@ -1,0 +1,146 @@
+/* Inside of the CPU backend: its objects, and what the files of one ISA level share. */
+#ifndef RF_CPU_INTERNAL_H
+#define RF_CPU_INTERNAL_H
+
+#include "../backend.h"
+
+#define SPAN 256       /* positions of a cache block and of an attention span */
+#define OUT_LANES 16   /* output rows of a packed weight block */
+#define Q8_BLOCK 32    /* weights of a block along a row */
+#define Q8_TILE_BYTES (Q8_BLOCK * OUT_LANES) /* int8 of 16 rows x 32 columns */
+#define MAX_TILE_ROWS RF_MAX_BLOCK           /* activation rows a pass over the weights serves */
+
+/* Every ISA level compiles the same sources; its functions are told apart by a suffix. */
+#define RF_ISA_PASTE(name, isa) name##_##isa
+#define RF_ISA_EXPAND(name, isa) RF_ISA_PASTE(name, isa)
+#define RF_ISA_NAME(name) RF_ISA_EXPAND(name, RF_ISA)
+
+typedef struct {
+    rf_backend base;
+    rf_ops table;
+    int n_threads;
+    const char *isa;       /* "reference", "avx2", "avx512" */
+    char device[160];
+    rf_backend_stats stats;
+    float *scratch;        /* [n_threads][scratch_floats] */
+    size_t scratch_floats;
+} rf_cpu;
+
+static inline rf_cpu *cpu_of(const rf_backend *b)
+{
+    return (rf_cpu *)(uintptr_t)b;
+}
+
+struct rf_buf {
+    rf_cpu *cpu;
+    size_t bytes;
+    void *data;
+};
+
+typedef struct {
+    rf_batch shape; /* first: rf_batch * is cpu_batch * */
+    rf_cpu *cpu;
+    size_t max_seqs, max_rows;
+    rf_batch_seq *seqs;  /* [n_seqs] */
+    size_t *first_row;   /* [n_seqs] */
+    int32_t *tokens;     /* [n_rows] */
+    int64_t *position;   /* [n_rows] */
+    int32_t *seq;        /* [n_rows] */
+    size_t *logit_rows;  /* [n_logit_rows] */
+} cpu_batch;
+
+static inline const cpu_batch *cpu_batch_of(const rf_batch *batch)
+{
+    return (const cpu_batch *)batch;
+}
+
+/* Packed weights, 16 output rows a block (zero rows fill the last).
+ * Q8_0: [block][k block] tiles of 8 groups x 16 rows x 4 columns, each byte q + 128, then scales f16 [block][k block][16].
+ * Floats: [block][k][16] in the file's type. */
+struct rf_weight {
+    rf_cpu *cpu;
+    uint32_t type;
+    size_t n_rows, n_cols, n_blocks;
+    unsigned char *data;
+    size_t bytes;
+    size_t *unit_end; /* [n_units] local columns */
+    rf_range *nodes;
+    size_t n_units, n_nodes;
+};
+
+struct rf_act {
+    rf_cpu *cpu;
+    size_t max_rows, max_cols, n_cols;
+    rf_mat x;
+    int8_t *q;        /* [rows][n_cols] */
+    float *d;         /* [rows][n_cols / 32] */
+    int32_t *offset;  /* [rows][n_cols / 32]: -128 * sum of q: undoes the + 128 of packed weights */
+};
+
+struct rf_rope {
+    rf_cpu *cpu;
+    size_t half, max_rows; /* n_rot / 2 */
+    double *frequency;     /* [half] */
+    float *cosine, *sine;  /* [rows][half] */
+};
+
+struct rf_kv {
+    rf_cpu *cpu;
+    rf_kv_spec spec;
+    size_t n_blocks;      /* a slot */
+    uint32_t *table;      /* [n_slots][n_blocks] pool block */
+    unsigned char *k, *v; /* [pool block][head][SPAN][head_dim] */
+    size_t k_size, v_size; /* bytes an element */
+    size_t k_bytes, v_bytes;
+};
+
+struct rf_delta {
+    rf_cpu *cpu;
+    rf_delta_spec spec;
+    size_t n_channels, tiles;
+    float *conv;         /* [taps][n_channels] */
+    float *a, *dt;
+    float *state;        /* [slot][v head][d][d] */
+    float *window;       /* [slot][taps - 1][n_channels] */
+    float *pending_m;    /* [slot][RF_MAX_BLOCK][n_channels] */
+    float *pending_k;    /* [slot][RF_MAX_BLOCK][k head][d] */
+    float *pending_u;    /* [slot][RF_MAX_BLOCK][v head][d] */
+    float *pending_g;    /* [slot][RF_MAX_BLOCK][v head] exp(g) */
+    float *memory;       /* all of them */
+    size_t bytes;
+};
+
+static inline float *mat_row(rf_mat m, size_t row)
+{
+    return (float *)m.buf->data + m.offset + row * m.stride;
+}
+
+/* memory.c: zeroed, 64-byte aligned; large blocks are mapped, aligned for huge pages and touched by whoever uses them first. */
+void *cpu_alloc(rf_cpu *cpu, size_t bytes, const char *what, rf_error *err);
+void cpu_free(rf_cpu *cpu, void *p, size_t bytes);
+size_t cpu_alloc_bytes(size_t bytes); /* what cpu_alloc(bytes) holds */
+void cpu_memory_ops(rf_ops *ops);
+/* At least `floats` of scratch for every thread. */
+int cpu_need_scratch(rf_cpu *cpu, size_t floats, rf_error *err);
+float *cpu_scratch(rf_cpu *cpu); /* this thread's */
+
+void cpu_batch_ops(rf_ops *ops);  /* batch.c */
+void cpu_weight_ops(rf_ops *ops); /* weights.c */
+void cpu_cache_ops(rf_ops *ops);  /* caches.c */
+
+/* Address of cached element (slot, head, position). */
+static inline size_t kv_place(const rf_kv *kv, size_t slot, size_t head, int64_t position)
+{
+    size_t block = (size_t)position / SPAN;
+
+    if (kv->spec.ring)
+        block %= kv->n_blocks;
+    return ((kv->table[slot * kv->n_blocks + block] * kv->spec.n_heads + head) * SPAN + (size_t)position % SPAN) * kv->spec.head_dim;
+}
+
+/* One ISA level's compute ops. */
+void rf_cpu_compute_ops_reference(rf_ops *ops);
+void rf_cpu_compute_ops_avx2(rf_ops *ops);
+void rf_cpu_compute_ops_avx512(rf_ops *ops);
+
+#endif

@@ -1,0 +1,182 @@
+/* Matmul: lanes are output rows. Parallel over blocks of 16 outputs; a block's weights serve up to MAX_TILE_ROWS activation rows a pass. */
+#include "config.h"
+
+#include "../quant.h"
+#include "isa.h"
+#include "vec16.h"
+
+#define PARALLEL_BLOCKS 4          /* output blocks below which one thread is enough */
+
+typedef float tile_sums[MAX_TILE_ROWS][OUT_LANES];
+
+/* ---- activations */
+
+static void quantize_block(const float *x, int8_t *q, float *d, int32_t *offset)
+{
+    int32_t bits[Q8_BLOCK], largest = 0, sum = 0;
+    float scale;
+
+    memcpy(bits, x, sizeof bits);
+    for (int i = 0; i < Q8_BLOCK; i++) {
+        int32_t magnitude = bits[i] & 0x7fffffff;
+
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    scale = rf_bits_to_f32((uint32_t)largest) / 127.0f;
+    if (largest >= 0x7f800000) { /* infinity or NaN somewhere: the products become NaN */
+        *d = NAN;
+        scale = 0;
+    } else {
+        *d = rf_f16_to_f32(rf_f32_to_f16(scale));
+    }
+    for (int i = 0; i < Q8_BLOCK; i++) {
+        int32_t v = scale > 0 ? (int32_t)rintf(x[i] / scale) : 0;
+
+        v = v > 127 ? 127 : v < -127 ? -127 : v; /* only where a subnormal scale was rounded down */
+        q[i] = (int8_t)v;
+        sum += v;
+    }
+    *offset = -128 * sum;
+}
+
+static void quantize(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat x, unsigned wants, rf_act *act)
+{
+    size_t n_kb = n_cols / Q8_BLOCK;
+
+    act->x = x;
+    act->n_cols = n_cols;
+    if (!(wants & 2u))
+        return;
+#pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_of(b)->n_threads) if (n_rows * n_cols >= 16384)
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t kb = 0; kb < n_kb; kb++)
+            quantize_block(mat_row(x, r) + kb * Q8_BLOCK, act->q + r * n_cols + kb * Q8_BLOCK, act->d + r * n_kb + kb,
+                           act->offset + r * n_kb + kb);
+}
+
+/* ---- float weights: acc = fma(w, x, acc), k ascending */
+
+static inline v16 load_weights(const unsigned char *w, uint32_t type, size_t k)
+{
+    if (type == RF_TYPE_F32)
+        return v_load((const float *)(const void *)w + k * OUT_LANES);
+    if (type == RF_TYPE_F16)
+        return v_load_f16((const uint16_t *)(const void *)w + k * OUT_LANES);
+    return v_load_bf16((const uint16_t *)(const void *)w + k * OUT_LANES);
+}
+
+static inline __attribute__((always_inline)) void float_rows(const size_t n, const unsigned char *w, uint32_t type, size_t first, size_t end,
+                                                             rf_mat x, size_t row, float out[][OUT_LANES])
+{
+    v16 acc[4];
+    const float *p[4];
+
+    for (size_t r = 0; r < n; r++) {
+        acc[r] = v_set1(0);
+        p[r] = mat_row(x, row + r);
+    }
+    for (size_t k = first; k < end; k++) {
+        v16 weights = load_weights(w, type, k);
+
+        for (size_t r = 0; r < n; r++)
+            acc[r] = v_fma(weights, v_set1(p[r][k]), acc[r]);
+    }
+    for (size_t r = 0; r < n; r++)
+        v_store(out[r], acc[r]);
+}
+
+static void float_tile(const rf_weight *w, size_t block, const rf_act *x, size_t first, size_t end, size_t row, size_t n_rows, tile_sums out)
+{
+    const unsigned char *weights = w->data + block * w->n_cols * OUT_LANES * rf_format_find(w->type)->bytes;
+    size_t r = 0;
+
+    for (; r + 4 <= n_rows; r += 4)
+        float_rows(4, weights, w->type, first, end, x->x, row + r, out + r);
+    for (; r < n_rows; r++)
+        float_rows(1, weights, w->type, first, end, x->x, row + r, out + r);
+}
+
+/* ---- any weights: columns [first, end) of one block of outputs */
+
+static void sum_columns(const rf_weight *w, size_t block, const rf_act *x, size_t first, size_t end, size_t row, size_t n_rows, tile_sums out)
+{
+    size_t n_kb = w->n_cols / Q8_BLOCK, kb = first / Q8_BLOCK;
+    const unsigned char *tiles;
+    const uint16_t *scales;
+
+    if (w->type != RF_TYPE_Q8_0) {
+        float_tile(w, block, x, first, end, row, n_rows, out);
+        return;
+    }
+    tiles = w->data + (block * n_kb + kb) * Q8_TILE_BYTES;
+    scales = (const uint16_t *)(const void *)(w->data + w->n_blocks * n_kb * Q8_TILE_BYTES) + (block * n_kb + kb) * OUT_LANES;
+    RF_ISA_NAME(q8_tile)((end - first) / Q8_BLOCK, tiles, scales, n_rows, x->q + row * x->n_cols + kb * Q8_BLOCK, x->n_cols,
+                         x->d + row * n_kb + kb, x->offset + row * n_kb + kb, n_kb, out);
+}
+
+static void store_tile(const rf_weight *w, size_t block, size_t n_rows, tile_sums sums, float *out, size_t stride)
+{
+    size_t first = block * OUT_LANES, n = w->n_rows - first < OUT_LANES ? w->n_rows - first : OUT_LANES;
+
+    for (size_t r = 0; r < n_rows; r++)
+        memcpy(out + r * stride + first, sums[r], n * sizeof(float));
+}
+
+static void count(rf_backend *b, const rf_weight *w, size_t n_rows)
+{
+    cpu_of(b)->stats.weight_bytes_read += w->bytes * ((n_rows + MAX_TILE_ROWS - 1) / MAX_TILE_ROWS);
+}
+
+static void matmul(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_mat y)
+{
+#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) if (w->n_blocks >= PARALLEL_BLOCKS)
+    for (size_t block = 0; block < w->n_blocks; block++)
+        for (size_t row = 0; row < n_rows; row += MAX_TILE_ROWS) {
+            size_t n = n_rows - row < MAX_TILE_ROWS ? n_rows - row : MAX_TILE_ROWS;
+            tile_sums sums;
+
+            sum_columns(w, block, x, 0, w->n_cols, row, n, sums);
+            store_tile(w, block, n, sums, mat_row(y, row), y.stride);
+        }
+    count(b, w, n_rows);
+}
+
+/* The tree over local units [units.first, + count). */
+static void sum_units(const rf_weight *w, size_t block, const rf_act *x, rf_range units, size_t row, size_t n_rows, tile_sums out)
+{
+    size_t left = rf_tree_split(units.count);
+    tile_sums right;
+
+    if (units.count == 1) {
+        sum_columns(w, block, x, units.first ? w->unit_end[units.first - 1] : 0, w->unit_end[units.first], row, n_rows, out);
+        return;
+    }
+    sum_units(w, block, x, (rf_range){units.first, left}, row, n_rows, out);
+    sum_units(w, block, x, (rf_range){units.first + left, units.count - left}, row, n_rows, right);
+    for (size_t r = 0; r < n_rows; r++)
+        v_store(out[r], v_add(v_load(out[r]), v_load(right[r])));
+}
+
+static void matmul_nodes(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_buf *y)
+{
+    float *out = y->data;
+
+#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) if (w->n_blocks >= PARALLEL_BLOCKS)
+    for (size_t block = 0; block < w->n_blocks; block++)
+        for (size_t row = 0; row < n_rows; row += MAX_TILE_ROWS)
+            for (size_t node = 0; node < w->n_nodes; node++) {
+                size_t n = n_rows - row < MAX_TILE_ROWS ? n_rows - row : MAX_TILE_ROWS;
+                tile_sums sums;
+
+                sum_units(w, block, x, w->nodes[node], row, n, sums);
+                store_tile(w, block, n, sums, out + (node * n_rows + row) * w->n_rows, w->n_rows);
+            }
+    count(b, w, n_rows);
+}
+
+void RF_ISA_NAME(matmul_ops)(rf_ops *ops)
+{
+    ops->quantize = quantize;
+    ops->matmul = matmul;
+    ops->matmul_nodes = matmul_nodes;
+}

@@ -1,0 +1,262 @@
+/* Sixteen float lanes: the one shim between the ops (written once) and the ISA they are compiled for.
+ *
+ * Every operation is defined lane by lane and rounds once, so all levels give the same bits. max and min return the second operand when
+ * either is NaN, as the hardware does. */
+#ifndef RF_VEC16_H
+#define RF_VEC16_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "../half.h"
+
+#define LANES 16
+
+#if defined(RF_ISA_AVX512)
+#include <immintrin.h>
+typedef __m512 v16;
+
+static inline v16 v_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void v_store(float *p, v16 a) { _mm512_storeu_ps(p, a); }
+static inline v16 v_set1(float x) { return _mm512_set1_ps(x); }
+static inline v16 v_add(v16 a, v16 b) { return _mm512_add_ps(a, b); }
+static inline v16 v_sub(v16 a, v16 b) { return _mm512_sub_ps(a, b); }
+static inline v16 v_mul(v16 a, v16 b) { return _mm512_mul_ps(a, b); }
+static inline v16 v_div(v16 a, v16 b) { return _mm512_div_ps(a, b); }
+static inline v16 v_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); }
+static inline v16 v_max(v16 a, v16 b) { return _mm512_max_ps(a, b); }
+static inline v16 v_min(v16 a, v16 b) { return _mm512_min_ps(a, b); }
+static inline v16 v_round(v16 a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline v16 v_load_n(const float *p, size_t n) { return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
+static inline void v_store_n(float *p, v16 a, size_t n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), a); }
+static inline v16 v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
+static inline v16 v_load_bf16(const uint16_t *p)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p)), 16));
+}
+static inline void v_store_f16(uint16_t *p, v16 a)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+/* 2^n for whole n in [-126, 127] */
+static inline v16 v_pow2(v16 n)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+}
+/* a where a is NaN, else b */
+static inline v16 v_keep_nan(v16 a, v16 b) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), b, a); }
+
+#elif defined(RF_ISA_AVX2)
+#include <immintrin.h>
+typedef struct {
+    __m256 a, b;
+} v16;
+
+static inline v16 v_load(const float *p) { return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+static inline void v_store(float *p, v16 x)
+{
+    _mm256_storeu_ps(p, x.a);
+    _mm256_storeu_ps(p + 8, x.b);
+}
+static inline v16 v_set1(float x) { return (v16){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+static inline v16 v_add(v16 x, v16 y) { return (v16){_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+static inline v16 v_sub(v16 x, v16 y) { return (v16){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+static inline v16 v_mul(v16 x, v16 y) { return (v16){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+static inline v16 v_div(v16 x, v16 y) { return (v16){_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+static inline v16 v_fma(v16 x, v16 y, v16 z) { return (v16){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+static inline v16 v_max(v16 x, v16 y) { return (v16){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+static inline v16 v_min(v16 x, v16 y) { return (v16){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+static inline v16 v_round(v16 x)
+{
+    return (v16){_mm256_round_ps(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
+                 _mm256_round_ps(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+static inline v16 v_load_n(const float *p, size_t n)
+{
+    float t[LANES] = {0};
+
+    if (n == LANES)
+        return v_load(p);
+    memcpy(t, p, n * sizeof *t);
+    return v_load(t);
+}
+static inline void v_store_n(float *p, v16 x, size_t n)
+{
+    float t[LANES];
+
+    if (n == LANES) {
+        v_store(p, x);
+        return;
+    }
+    v_store(t, x);
+    memcpy(p, t, n * sizeof *t);
+}
+static inline v16 v_load_f16(const uint16_t *p)
+{
+    return (v16){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)),
+                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + 8)))};
+}
+static inline __m256 v_widen_bf16(const uint16_t *p)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
+}
+static inline v16 v_load_bf16(const uint16_t *p) { return (v16){v_widen_bf16(p), v_widen_bf16(p + 8)}; }
+static inline void v_store_f16(uint16_t *p, v16 x)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((__m128i *)(void *)(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+static inline __m256 v_pow2_half(__m256 n)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
+static inline v16 v_pow2(v16 n) { return (v16){v_pow2_half(n.a), v_pow2_half(n.b)}; }
+static inline v16 v_keep_nan(v16 x, v16 y)
+{
+    return (v16){_mm256_blendv_ps(y.a, x.a, _mm256_cmp_ps(x.a, x.a, _CMP_UNORD_Q)),
+                 _mm256_blendv_ps(y.b, x.b, _mm256_cmp_ps(x.b, x.b, _CMP_UNORD_Q))};
+}
+
+#else /* portable reference */
+typedef struct {
+    float l[LANES];
+} v16;
+
+#define V_EACH(expression)              \
+    v16 r;                              \
+    for (int i = 0; i < LANES; i++)     \
+        r.l[i] = (expression);          \
+    return r
+
+static inline v16 v_load(const float *p)
+{
+    v16 r;
+
+    memcpy(r.l, p, sizeof r.l);
+    return r;
+}
+static inline void v_store(float *p, v16 a) { memcpy(p, a.l, sizeof a.l); }
+static inline v16 v_set1(float x) { V_EACH(x); }
+static inline v16 v_add(v16 a, v16 b) { V_EACH(a.l[i] + b.l[i]); }
+static inline v16 v_sub(v16 a, v16 b) { V_EACH(a.l[i] - b.l[i]); }
+static inline v16 v_mul(v16 a, v16 b) { V_EACH(a.l[i] * b.l[i]); }
+static inline v16 v_div(v16 a, v16 b) { V_EACH(a.l[i] / b.l[i]); }
+static inline v16 v_fma(v16 a, v16 b, v16 c) { V_EACH(fmaf(a.l[i], b.l[i], c.l[i])); }
+static inline v16 v_max(v16 a, v16 b) { V_EACH(a.l[i] > b.l[i] ? a.l[i] : b.l[i]); }
+static inline v16 v_min(v16 a, v16 b) { V_EACH(a.l[i] < b.l[i] ? a.l[i] : b.l[i]); }
+static inline v16 v_round(v16 a) { V_EACH(rintf(a.l[i])); }
+static inline v16 v_load_n(const float *p, size_t n)
+{
+    v16 r = {{0}};
+
+    memcpy(r.l, p, n * sizeof *r.l);
+    return r;
+}
+static inline void v_store_n(float *p, v16 a, size_t n) { memcpy(p, a.l, n * sizeof *a.l); }
+static inline v16 v_load_f16(const uint16_t *p) { V_EACH(rf_f16_to_f32(p[i])); }
+static inline v16 v_load_bf16(const uint16_t *p) { V_EACH(rf_bf16_to_f32(p[i])); }
+static inline void v_store_f16(uint16_t *p, v16 a)
+{
+    for (int i = 0; i < LANES; i++)
+        p[i] = rf_f32_to_f16(a.l[i]);
+}
+static inline v16 v_pow2(v16 n) { V_EACH(rf_bits_to_f32((uint32_t)((int32_t)n.l[i] + 127) << 23)); }
+static inline v16 v_keep_nan(v16 a, v16 b) { V_EACH(isnan(a.l[i]) ? a.l[i] : b.l[i]); }
+#endif
+
+/* lane l += lane l + 8, then l + 4, l + 2, l + 1 */
+static inline float v_sum(v16 a)
+{
+    float t[LANES];
+
+    v_store(t, a);
+    for (int width = LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++)
+            t[i] = t[i] + t[i + width];
+    return t[0];
+}
+
+static inline float v_largest(v16 a)
+{
+    float t[LANES], best;
+
+    v_store(t, a);
+    best = t[0];
+    for (int i = 1; i < LANES; i++)
+        best = t[i] > best ? t[i] : best;
+    return best;
+}
+
+/* exp within 1.5 ulp: n = round(x / ln 2), r = x - n ln 2 in two steps, a polynomial of degree 7 on |r| <= 0.347, scaled by 2^n in two exact
+ * steps (so that subnormal results round once). exp(-inf) = 0, exp of 89 and more is infinite, NaN stays. */
+static inline v16 v_exp(v16 x)
+{
+    v16 t = v_min(v_max(x, v_set1(-105.0f)), v_set1(89.0f));
+    v16 n = v_round(v_mul(t, v_set1(1.44269504088896341f)));
+    v16 r = v_fma(n, v_set1(-0.693145751953125f), t), p, half;
+
+    r = v_fma(n, v_set1(-1.42860682030941723212e-6f), r);
+    p = v_set1(1.98412698e-4f);
+    p = v_fma(p, r, v_set1(1.38888889e-3f));
+    p = v_fma(p, r, v_set1(8.33333333e-3f));
+    p = v_fma(p, r, v_set1(4.16666667e-2f));
+    p = v_fma(p, r, v_set1(1.66666667e-1f));
+    p = v_fma(p, r, v_set1(0.5f));
+    p = v_fma(p, r, v_set1(1.0f));
+    p = v_fma(p, r, v_set1(1.0f));
+    half = v_round(v_mul(n, v_set1(0.5f)));
+    p = v_mul(v_mul(p, v_pow2(half)), v_pow2(v_sub(n, half)));
+    return v_keep_nan(x, p);
+}
+
+static inline v16 v_sigmoid(v16 x)
+{
+    return v_div(v_set1(1.0f), v_add(v_set1(1.0f), v_exp(v_sub(v_set1(0.0f), x))));
+}
+
+static inline v16 v_silu(v16 x)
+{
+    return v_mul(x, v_sigmoid(x));
+}
+
+/* the same arithmetic for one number */
+static inline float s_exp(float x)
+{
+    float t[LANES];
+
+    v_store(t, v_exp(v_set1(x)));
+    return t[0];
+}
+
+static inline float s_sigmoid(float x)
+{
+    float t[LANES];
+
+    v_store(t, v_sigmoid(v_set1(x)));
+    return t[0];
+}
+
+/* log(1 + e^x), formed in double and rounded once */
+static inline float s_softplus(float x)
+{
+    double d = (double)x;
+
+    return (float)(d > 0 ? d + log1p(exp(-d)) : log1p(exp(d)));
+}
+
+/* sum of fma(a, b, lane) by 16 lanes */
+static inline float v_dot(const float *a, const float *b, size_t n)
+{
+    v16 acc = v_set1(0);
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        acc = v_fma(v_load(a + i), v_load(b + i), acc);
+    if (i < n)
+        acc = v_fma(v_load_n(a + i, n - i), v_load_n(b + i, n - i), acc);
+    return v_sum(acc);
+}
+
+#endif

@@ -1,0 +1,248 @@
+/* Packing: the shard of a file's matrix goes into the layout the kernels stream, each block by the thread that will use it. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../quant.h"
+#include "cpu_internal.h"
+
+#define WANTS_F32 1u
+#define WANTS_Q8 2u
+
+typedef struct {
+    const rf_weight_spec *spec;
+    const rf_format *format;
+    size_t *rows;          /* [n_rows] row of the file */
+    size_t file_row_bytes;
+} source;
+
+static size_t run_total(const rf_range *runs, size_t n, size_t all)
+{
+    size_t sum = n ? 0 : all;
+
+    for (size_t i = 0; i < n; i++)
+        sum += runs[i].count;
+    return sum;
+}
+
+static size_t shard_rows(const rf_weight_spec *s)
+{
+    return run_total(s->row_runs, s->n_row_runs, s->n_rows);
+}
+
+static size_t shard_cols(const rf_weight_spec *s)
+{
+    return run_total(s->col_runs, s->n_col_runs, s->n_cols);
+}
+
+static size_t packed_bytes(uint32_t type, size_t n_rows, size_t n_cols)
+{
+    const rf_format *f = rf_format_find(type);
+    size_t blocks = (n_rows + OUT_LANES - 1) / OUT_LANES;
+
+    return blocks * OUT_LANES * (n_cols / f->block * f->bytes);
+}
+
+static size_t weight_bytes(const rf_weight_spec *s)
+{
+    return cpu_alloc_bytes(packed_bytes(s->type, shard_rows(s), shard_cols(s)));
+}
+
+/* Copies the columns of the shard of one file row, as stored, into `out`. */
+static void gather_columns(const source *from, size_t row, unsigned char *out)
+{
+    const rf_weight_spec *s = from->spec;
+    const unsigned char *in = (const unsigned char *)s->data + row * from->file_row_bytes;
+
+    if (!s->n_col_runs) {
+        memcpy(out, in, from->file_row_bytes);
+        return;
+    }
+    for (size_t i = 0; i < s->n_col_runs; i++) {
+        size_t bytes = s->col_runs[i].count / from->format->block * from->format->bytes;
+
+        memcpy(out, in + s->col_runs[i].first / from->format->block * from->format->bytes, bytes);
+        out += bytes;
+    }
+}
+
+static void pack_q8_row(rf_weight *w, size_t block, size_t lane, const unsigned char *row)
+{
+    size_t n_kb = w->n_cols / Q8_BLOCK;
+    unsigned char *tiles = w->data + block * n_kb * Q8_TILE_BYTES;
+    unsigned char *scales = w->data + w->n_blocks * n_kb * Q8_TILE_BYTES + block * n_kb * OUT_LANES * 2;
+
+    for (size_t kb = 0; kb < n_kb; kb++, row += 2 + Q8_BLOCK) {
+        memcpy(scales + (kb * OUT_LANES + lane) * 2, row, 2);
+        for (size_t k = 0; k < Q8_BLOCK; k++)
+            tiles[kb * Q8_TILE_BYTES + (k / 4 * OUT_LANES + lane) * 4 + k % 4] = (unsigned char)(row[2 + k] ^ 0x80);
+    }
+}
+
+static void pack_float_row(rf_weight *w, size_t block, size_t lane, size_t size, const unsigned char *row)
+{
+    unsigned char *out = w->data + block * w->n_cols * OUT_LANES * size;
+
+    for (size_t k = 0; k < w->n_cols; k++)
+        memcpy(out + (k * OUT_LANES + lane) * size, row + k * size, size);
+}
+
+static void pack_block(rf_weight *w, const source *from, size_t block, unsigned char *row)
+{
+    for (size_t lane = 0; lane < OUT_LANES && block * OUT_LANES + lane < w->n_rows; lane++) {
+        gather_columns(from, from->rows[block * OUT_LANES + lane], row);
+        if (w->type == RF_TYPE_Q8_0)
+            pack_q8_row(w, block, lane, row);
+        else
+            pack_float_row(w, block, lane, from->format->bytes, row);
+    }
+}
+
+static size_t *list_rows(const rf_weight_spec *s, size_t n_rows)
+{
+    size_t *rows = malloc((n_rows + 1) * sizeof *rows), n = 0;
+
+    if (!rows)
+        return NULL;
+    for (size_t i = 0; i < s->n_row_runs; i++)
+        for (size_t r = 0; r < s->row_runs[i].count; r++)
+            rows[n++] = s->row_runs[i].first + r;
+    for (; n < n_rows; n++) /* no runs: all rows */
+        rows[n] = n;
+    return rows;
+}
+
+static int pack(rf_weight *w, const rf_weight_spec *s, rf_error *err)
+{
+    source from = {s, rf_format_find(s->type), list_rows(s, w->n_rows), 0};
+    int failed = 0;
+
+    from.file_row_bytes = s->n_cols / from.format->block * from.format->bytes;
+    if (!from.rows)
+        return rf_fail(err, RF_ERR_MEMORY, "no memory for packing %s", s->name);
+#pragma omp parallel num_threads(w->cpu->n_threads)
+    {
+        unsigned char *row = malloc(from.file_row_bytes + 1);
+
+        if (!row) {
+#pragma omp atomic write
+            failed = 1;
+        }
+#pragma omp for schedule(static)
+        for (size_t block = 0; block < w->n_blocks; block++)
+            if (row)
+                pack_block(w, &from, block, row);
+        free(row);
+    }
+    free(from.rows);
+    return failed ? rf_fail(err, RF_ERR_MEMORY, "no memory for packing %s", s->name) : 0;
+}
+
+static int copy_units(rf_weight *w, const rf_weight_spec *s, rf_error *err)
+{
+    w->n_units = s->n_units;
+    w->n_nodes = s->n_nodes;
+    w->unit_end = malloc((s->n_units + 1) * sizeof *w->unit_end);
+    w->nodes = malloc((s->n_nodes + 1) * sizeof *w->nodes);
+    if (!w->unit_end || !w->nodes)
+        return rf_fail(err, RF_ERR_MEMORY, "no memory for %s", s->name);
+    if (s->n_units)
+        memcpy(w->unit_end, s->unit_end, s->n_units * sizeof *w->unit_end);
+    if (s->n_nodes)
+        memcpy(w->nodes, s->nodes, s->n_nodes * sizeof *w->nodes);
+    return 0;
+}
+
+static void weight_destroy(rf_weight *w)
+{
+    if (!w)
+        return;
+    cpu_free(w->cpu, w->data, w->bytes);
+    free(w->unit_end);
+    free(w->nodes);
+    free(w);
+}
+
+static rf_weight *weight_create(rf_backend *b, const rf_weight_spec *s, rf_error *err)
+{
+    rf_weight *w = calloc(1, sizeof *w);
+
+    if (!w) {
+        rf_fail(err, RF_ERR_MEMORY, "no memory for %s", s->name);
+        return NULL;
+    }
+    w->cpu = cpu_of(b);
+    w->type = s->type;
+    w->n_rows = shard_rows(s);
+    w->n_cols = shard_cols(s);
+    w->n_blocks = (w->n_rows + OUT_LANES - 1) / OUT_LANES;
+    w->bytes = packed_bytes(s->type, w->n_rows, w->n_cols);
+    w->data = cpu_alloc(w->cpu, w->bytes, s->name, err);
+    if (w->data && copy_units(w, s, err) == 0 && pack(w, s, err) == 0)
+        return w;
+    weight_destroy(w);
+    return NULL;
+}
+
+static unsigned weight_wants(const rf_weight *w)
+{
+    return w->type == RF_TYPE_Q8_0 ? WANTS_Q8 : WANTS_F32;
+}
+
+static size_t act_blocks(size_t max_rows, size_t max_cols)
+{
+    return max_rows * ((max_cols + Q8_BLOCK - 1) / Q8_BLOCK);
+}
+
+static size_t act_bytes(size_t max_rows, size_t max_cols)
+{
+    size_t blocks = act_blocks(max_rows, max_cols);
+
+    return cpu_alloc_bytes(blocks * Q8_BLOCK) + cpu_alloc_bytes(blocks * sizeof(float)) + cpu_alloc_bytes(blocks * sizeof(int32_t));
+}
+
+static void act_destroy(rf_act *act)
+{
+    size_t blocks;
+
+    if (!act)
+        return;
+    blocks = act_blocks(act->max_rows, act->max_cols);
+    cpu_free(act->cpu, act->q, blocks * Q8_BLOCK);
+    cpu_free(act->cpu, act->d, blocks * sizeof *act->d);
+    cpu_free(act->cpu, act->offset, blocks * sizeof *act->offset);
+    free(act);
+}
+
+static rf_act *act_create(rf_backend *b, size_t max_rows, size_t max_cols, rf_error *err)
+{
+    rf_act *act = calloc(1, sizeof *act);
+    size_t blocks = act_blocks(max_rows, max_cols);
+
+    if (!act) {
+        rf_fail(err, RF_ERR_MEMORY, "no memory for activations");
+        return NULL;
+    }
+    act->cpu = cpu_of(b);
+    act->max_rows = max_rows;
+    act->max_cols = max_cols;
+    act->q = cpu_alloc(act->cpu, blocks * Q8_BLOCK, "activations", err);
+    act->d = cpu_alloc(act->cpu, blocks * sizeof *act->d, "activations", err);
+    act->offset = cpu_alloc(act->cpu, blocks * sizeof *act->offset, "activations", err);
+    if (act->q && act->d && act->offset)
+        return act;
+    act_destroy(act);
+    return NULL;
+}
+
+void cpu_weight_ops(rf_ops *ops)
+{
+    ops->weight_bytes = weight_bytes;
+    ops->weight_create = weight_create;
+    ops->weight_destroy = weight_destroy;
+    ops->weight_wants = weight_wants;
+    ops->act_bytes = act_bytes;
+    ops->act_create = act_create;
+    ops->act_destroy = act_destroy;
+}
