@@ -301,6 +301,18 @@ int rf_world_agree(const rf_error *mine, rf_error *all)
     return failed;
 }
 
+void rf_world_least(size_t *value)
+{
+    size_t *all = calloc((size_t)world_size, sizeof *all);
+
+    if (!all)
+        rf_world_abort(RF_ERR_MEMORY, "no memory to agree with the other ranks");
+    allgather_control(value, sizeof *value, all);
+    for (int r = 0; r < world_size; r++)
+        *value = all[r] < *value ? all[r] : *value;
+    free(all);
+}
+
 #define PART_BYTES 192
 
 typedef struct {

@@ -24,6 +24,13 @@ int rf_command_create(rf_command *c, size_t max_seqs, size_t max_tokens, rf_erro
     return rf_fail(err, RF_ERR_MEMORY, "no memory for commands of %zu tokens", max_tokens);
 }
 
+int rf_command_create_for(rf_command *c, const rf_model_sizes *sizes, rf_error *err)
+{
+    size_t slots = sizes->n_slots < RF_MAX_SLOTS ? sizes->n_slots : RF_MAX_SLOTS, block = slots * RF_MAX_BLOCK;
+
+    return rf_command_create(c, slots, sizes->max_rows > block ? sizes->max_rows : block, err);
+}
+
 void rf_command_destroy(rf_command *c)
 {
     free(c->seqs);

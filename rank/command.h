@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "../collectives/comm.h"
+#include "../models/model.h"
 
 #define RF_MAX_SLOTS 64       /* sequences of one command, at most */
 #define RF_COMMAND_BYTES 1024 /* one broadcast: enough for 8 sequences of 16 rows */
@@ -68,6 +69,8 @@ typedef struct rf_command {
 } rf_command;
 
 int rf_command_create(rf_command *c, size_t max_seqs, size_t max_tokens, rf_error *err);
+/* With the maxima of an engine of these sizes: the same on all ranks. */
+int rf_command_create_for(rf_command *c, const rf_model_sizes *sizes, rf_error *err);
 void rf_command_destroy(rf_command *c);
 void rf_command_begin(rf_command *c, rf_command_kind kind);
 /* Appends a sequence with its tokens; returns its record for the remaining fields. Within the maxima given at create. */

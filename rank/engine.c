@@ -391,6 +391,8 @@ static void run_state_hash(rf_engine *e, const rf_command *c)
     const rf_command_seq *s = &c->seqs[0];
     uint64_t hash = rf_qwen35_state_hash(e->target, (size_t)s->slot, s->first_pos);
 
+    if (s->drafter == RF_DRAFTER_MTP)
+        hash += rf_qwen35_mtp_state_hash(e->target, (size_t)s->slot, s->first_pos);
     if (e->drafter && s->drafter == RF_DRAFTER_DFLASH)
         hash += rf_dflash_state_hash(e->drafter, (size_t)s->slot, s->first_pos);
     rf_collect_sum(e->collector, hash, status_word(e), &e->result.rows);

@@ -6,6 +6,7 @@
 #include "../src/chat.h"
 #include "../src/options.h"
 #include "round.h"
+#include "topology.h"
 
 typedef struct {
     char *target_path, *drafter_path;
@@ -24,7 +25,8 @@ typedef struct {
     rf_plan *plan;
     rf_shard shard;
     rf_model_sizes sizes, drafter_sizes;
-    int n_threads;
+    rf_topology topology;
+    rf_engine_spec engine_spec;
     rf_backend *backend;
     rf_comm *world, *inner;
     rf_engine *engine;
@@ -34,6 +36,8 @@ typedef struct {
     rf_selector *selector;
     rf_leader *leader;
 } rf_job;
+
+const char *rf_drafter_name(rf_drafter drafter); /* "none", "draft-mtp", "draft-dflash" */
 
 /* Loads every drafter the files offer when all_drafters (tests), else the one that drafts. n_slots live sequences. */
 int rf_job_start(rf_job *job, const rf_options *options, size_t n_slots, bool all_drafters, rf_error *err);

@@ -107,6 +107,14 @@ static void resolve_n_max(rf_job_files *f, const rf_options *o)
     f->n_max = cap;
 }
 
+const char *rf_drafter_name(rf_drafter drafter)
+{
+    static const char *const names[] = {
+        [RF_DRAFTER_NONE] = "none", [RF_DRAFTER_MTP] = "draft-mtp", [RF_DRAFTER_DFLASH] = "draft-dflash"};
+
+    return names[drafter];
+}
+
 int rf_job_open(rf_job_files *f, const rf_options *o, bool all_drafters, rf_error *err)
 {
     memset(f, 0, sizeof *f);

@@ -1,1 +1,26 @@
-# What a rank is.
+# What a rank is: plan, binding, commands, leader and follower; and the program.
+noinst_LIBRARIES += librank.a
+librank_a_CPPFLAGS = $(AM_CPPFLAGS) -DRF_DATA_DIR=\"$(pkgdatadir)\" -DRF_SOURCE_DIR=\"$(abs_top_srcdir)\"
+librank_a_SOURCES = \
+	rank/choose.c rank/leader.h \
+	rank/collect.c rank/collect.h \
+	rank/command.c rank/command.h \
+	rank/engine.c rank/engine.h \
+	rank/generate.c rank/generate.h \
+	rank/job.c rank/job.h rank/job_files.c rank/startup.c \
+	rank/memory.c rank/memory.h \
+	rank/plan.c rank/plan.h rank/plan_bytes.c rank/plan_cut.c rank/plan_print.c \
+	rank/progress.c rank/progress.h \
+	rank/prompt.c rank/prompt.h \
+	rank/round.c rank/round.h \
+	rank/signals.c rank/signals.h \
+	rank/stats.c rank/stats.h \
+	rank/topology.c rank/topology.h
+
+# Everything below the program, highest room first.
+rank_libraries = librank.a libmodels.a libcollectives.a $(cpu_libraries) libbase.a
+rank_system_libraries = $(MPI_LIBS) $(HWLOC_LIBS) $(PCRE2_LIBS) $(JANSSON_LIBS)
+
+bin_PROGRAMS += rankflash
+rankflash_SOURCES = src/main.c
+rankflash_LDADD = $(rank_libraries) $(rank_system_libraries)

@@ -8,8 +8,6 @@
 rf_leader *rf_leader_create(rf_engine *e, rf_comm *world, const rf_engine_spec *spec, const rf_selector *selector, bool hashes, rf_error *err)
 {
     rf_leader *l = calloc(1, sizeof *l);
-    size_t slots = spec->sizes.n_slots < RF_MAX_SLOTS ? spec->sizes.n_slots : RF_MAX_SLOTS;
-    size_t block = slots * RF_MAX_BLOCK, tokens = spec->sizes.max_rows > block ? spec->sizes.max_rows : block;
 
     if (!l) {
         rf_fail(err, RF_ERR_MEMORY, "no memory for the leader");
@@ -20,7 +18,7 @@ rf_leader *rf_leader_create(rf_engine *e, rf_comm *world, const rf_engine_spec *
     l->spec = *spec;
     l->selector = selector;
     l->hashes = hashes;
-    if (rf_command_create(&l->command, slots, tokens, err) == 0 && rf_chooser_create(&l->chooser, spec, err) == 0)
+    if (rf_command_create_for(&l->command, &spec->sizes, err) == 0 && rf_chooser_create(&l->chooser, spec, err) == 0)
         return l;
     rf_leader_destroy(l);
     return NULL;
