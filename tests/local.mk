@@ -38,5 +38,13 @@ tests_test_tokenizer_gguf_SOURCES = tests/test_tokenizer_gguf.c tests/vocabulary
 tests_test_tokenizer_gguf_LDADD = $(UNIT_LIBS)
 endif
 
-EXTRA_DIST += tests/data/golden.json tests/data/tokenizer/qwen3-vocab.gguf \
+# tests/data/README.md says what these are and where they come from.
+EXTRA_DIST += tests/data/README.md \
+	tests/data/golden.json tests/data/golden-logits.f32 \
+	tests/data/blocks/BF16.bin tests/data/blocks/BF16.f32 \
+	tests/data/blocks/F16.bin tests/data/blocks/F16.f32 \
+	tests/data/blocks/Q8_0.bin tests/data/blocks/Q8_0.f32 \
+	tests/data/micro/micro-F32.gguf tests/data/micro/micro-DFlash1-F32.gguf tests/data/micro/micro-DFlash2-F32.gguf \
+	tests/data/micro/micro-logits.f32 tests/data/micro/micro.json \
+	tests/data/tokenizer/qwen3-vocab.gguf \
 	tests/data/tokenizer/qwen3-expected.json tests/data/tokenizer/tiny-expected.json
