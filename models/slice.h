@@ -40,7 +40,11 @@ static inline rf_range rf_kv_heads(rf_range heads, size_t n_heads, size_t n_kv)
 
 static inline size_t rf_want_rows(const rf_tensor_want *want)
 {
-    return want->n_dims == 1 ? want->dims[0] : want->dims[1];
+    size_t rows = want->n_dims == 1 ? want->dims[0] : 1;
+
+    for (size_t i = 1; i < want->n_dims; i++)
+        rows *= want->dims[i];
+    return rows;
 }
 
 static inline size_t rf_want_cols(const rf_tensor_want *want)
