@@ -48,3 +48,11 @@ EXTRA_DIST += tests/data/README.md \
 	tests/data/micro/micro-logits.f32 tests/data/micro/micro.json \
 	tests/data/tokenizer/qwen3-vocab.gguf \
 	tests/data/tokenizer/qwen3-expected.json tests/data/tokenizer/tiny-expected.json
+
+# The bit matrix: matrix_run plays every drafter and length in one process, matrix.sh every cut.
+check_PROGRAMS += tests/matrix_run
+tests_matrix_run_SOURCES = tests/matrix_run.c
+tests_matrix_run_LDADD = $(rank_libraries) $(rank_system_libraries)
+TESTS += tests/matrix.sh
+EXTRA_DIST += tests/matrix.sh tests/mpi.sh
+AM_TESTS_ENVIRONMENT = top_builddir=$(top_builddir) srcdir=$(srcdir); export top_builddir srcdir;
