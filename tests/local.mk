@@ -53,6 +53,20 @@ EXTRA_DIST += tests/data/README.md \
 check_PROGRAMS += tests/matrix_run
 tests_matrix_run_SOURCES = tests/matrix_run.c
 tests_matrix_run_LDADD = $(rank_libraries) $(rank_system_libraries)
-TESTS += tests/matrix.sh
-EXTRA_DIST += tests/matrix.sh tests/mpi.sh
+if HAVE_MPI
+check_PROGRAMS += tests/collectives_run
+tests_collectives_run_SOURCES = tests/collectives_run.c
+tests_collectives_run_LDADD = libcollectives.a $(cpu_libraries) libbase.a $(MPI_LIBS)
+endif
+TESTS += tests/collectives.sh tests/matrix.sh
+EXTRA_DIST += tests/collectives.sh tests/collectives_run.c tests/matrix.sh tests/mpi.sh
 AM_TESTS_ENVIRONMENT = top_builddir=$(top_builddir) srcdir=$(srcdir); export top_builddir srcdir;
+
+if HAVE_CMOCKA
+check_PROGRAMS += tests/test_sampler tests/test_sum_tree
+TESTS += tests/test_sampler tests/test_sum_tree
+tests_test_sampler_SOURCES = tests/test_sampler.c tests/check.h
+tests_test_sampler_LDADD = $(UNIT_LIBS)
+tests_test_sum_tree_SOURCES = tests/test_sum_tree.c tests/check.h
+tests_test_sum_tree_LDADD = libcollectives.a libbase.a $(CMOCKA_LIBS) $(MPI_LIBS)
+endif
