@@ -70,3 +70,11 @@ tests_test_sampler_LDADD = $(UNIT_LIBS)
 tests_test_sum_tree_SOURCES = tests/test_sum_tree.c tests/check.h
 tests_test_sum_tree_LDADD = libcollectives.a libbase.a $(CMOCKA_LIBS) $(MPI_LIBS)
 endif
+
+# Tests of the leader's loop on one rank.
+if HAVE_CMOCKA
+check_PROGRAMS += tests/test_turns
+TESTS += tests/test_turns
+tests_test_turns_SOURCES = tests/test_turns.c tests/check.h
+tests_test_turns_LDADD = $(rank_libraries) $(rank_system_libraries) $(CMOCKA_LIBS)
+endif
