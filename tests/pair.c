@@ -1,11 +1,15 @@
 #include "pair.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Names with a leading dot or slash are paths of their own. */
 static void path_of(const char *name, char *path, size_t size)
 {
-    assert_true(snprintf(path, size, "%s/%s", RF_TEST_DATA, name) < (int)size);
+    bool data = name[0] != '.' && name[0] != '/';
+
+    assert_true(snprintf(path, size, "%s%s", data ? RF_TEST_DATA "/" : "", name) < (int)size);
 }
 
 static rf_gguf *open_file(const char *name)
@@ -187,6 +191,8 @@ void pair_draft_dflash(pair *p, int32_t slot, int64_t n, int32_t anchor, size_t 
     pair_batch(p, slot, n, tokens, m + 1, RF_ROLE_GENERATED, RF_LOGITS_ALL_BUT_FIRST);
     rf_dflash_draft(p->drafter, p->batch);
     draft_rows(p, m, rows, k, selector);
+    for (size_t i = 0; i < m * k; i++)
+        rows[i].id = rf_selector_token(p->selector, rows[i].id);
     for (size_t i = 0; i < m; i++) {
         rf_selector_scores(p->selector, prev, selector + i * rank, rows + i * k, k, score);
         prev = drafts[i] = rows[i * k + argmax(score, k)].id;

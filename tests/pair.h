@@ -9,7 +9,7 @@
 #include "../models/qwen35.h"
 
 typedef struct {
-    const char *target, *drafter; /* file names under the test data; drafter NULL: none */
+    const char *target, *drafter; /* names under the test data, or paths (./x, /x); drafter NULL: none */
     bool with_mtp;
     uint32_t type_kv;
     size_t n_slots, n_ctx, max_rows;
