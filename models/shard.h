@@ -44,7 +44,7 @@ static inline rf_range rf_shard_units(const rf_shard *s, rf_axis_id id)
 {
     const rf_axis *a = &s->axis[id];
 
-    if (s->split != RF_SPLIT_TENSOR)
+    if (s->split != RF_SPLIT_TENSOR || !a->n_units)
         return (rf_range){0, a->n_units};
     return (rf_range){a->begin[s->rank], a->begin[s->rank + 1] - a->begin[s->rank]};
 }

@@ -42,8 +42,13 @@ static int print_memory(const rf_plan *p, const rf_ops *ops, const rf_model_size
                 (double)b.states / MIB, (double)b.scratch / MIB, (double)b.exchange / MIB, (double)b.total / MIB,
                 !available ? "" : b.total <= available ? "  fits" : "  does not fit");
     }
-    if (available)
-        fprintf(out, "available to a rank here: %.1f MiB\n", (double)available / MIB);
+    if (available) {
+        size_t largest = 0;
+
+        if (rf_plan_fit(p, ops, sizes, drafter_sizes, max_collect, available, &largest, err) != 0)
+            return -1;
+        fprintf(out, "available to a rank here: %.1f MiB; largest context that fits: %zu\n", (double)available / MIB, largest);
+    }
     return 0;
 }
 

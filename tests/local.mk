@@ -58,8 +58,8 @@ check_PROGRAMS += tests/collectives_run
 tests_collectives_run_SOURCES = tests/collectives_run.c
 tests_collectives_run_LDADD = libcollectives.a $(cpu_libraries) libbase.a $(MPI_LIBS)
 endif
-TESTS += tests/collectives.sh tests/matrix.sh
-EXTRA_DIST += tests/collectives.sh tests/collectives_run.c tests/matrix.sh tests/mpi.sh
+TESTS += tests/collectives.sh tests/console.sh tests/failures.sh tests/matrix.sh
+EXTRA_DIST += tests/collectives.sh tests/console.sh tests/failures.sh tests/collectives_run.c tests/matrix.sh tests/mpi.sh
 AM_TESTS_ENVIRONMENT = top_builddir=$(top_builddir) srcdir=$(srcdir); export top_builddir srcdir;
 
 if HAVE_CMOCKA
@@ -78,3 +78,16 @@ TESTS += tests/test_turns
 tests_test_turns_SOURCES = tests/test_turns.c tests/check.h
 tests_test_turns_LDADD = $(rank_libraries) $(rank_system_libraries) $(CMOCKA_LIBS)
 endif
+
+# The plan.
+if HAVE_CMOCKA
+check_PROGRAMS += tests/test_plan
+TESTS += tests/test_plan
+tests_test_plan_SOURCES = tests/test_plan.c tests/check.h
+tests_test_plan_CPPFLAGS = $(AM_CPPFLAGS) -DRF_SHARE=\"$(abs_top_srcdir)/share\"
+tests_test_plan_LDADD = $(rank_libraries) $(rank_system_libraries) $(CMOCKA_LIBS)
+endif
+check_PROGRAMS += tests/make_27b
+tests_make_27b_SOURCES = tests/make_27b.c
+TESTS += tests/plan.sh
+EXTRA_DIST += tests/plan.sh
