@@ -1,0 +1,2 @@
+# Scripts for users; part of the distribution.
+EXTRA_DIST += scripts/check scripts/quickstart scripts/setup.sh tests/lsan.supp
