@@ -15,37 +15,50 @@
 #define MAX_PARTS 999
 #define SPLIT_SUFFIX_BYTES 20 /* "-00001-of-00002.gguf" */
 
-static int map_file(gguf_part *p, rf_error *err)
+static void show_path(gguf_part *p, const char *path)
+{
+    size_t length = strlen(path);
+
+    if (length < sizeof p->shown) {
+        rf_text_printable((rf_text){path, length}, p->shown, sizeof p->shown);
+        return;
+    }
+    length = sizeof p->shown - 4; /* the end of a path says more than its beginning */
+    memcpy(p->shown, "...", 3);
+    rf_text_printable((rf_text){path + strlen(path) - length, length}, p->shown + 3, sizeof p->shown - 3);
+}
+
+static int map_open_file(gguf_part *p, int fd, rf_error *err)
 {
     struct stat info;
-    int fd = open(p->path, O_RDONLY | O_CLOEXEC);
+    void *map;
 
-    if (fd < 0)
-        return rf_fail(err, RF_ERR_FILE, "%s: cannot be opened: %s", p->path, strerror(errno));
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-        close(fd);
-        return rf_fail(err, RF_ERR_FILE, "%s: not a file", p->path);
-    }
-    if (info.st_size == 0) {
-        close(fd);
-        return rf_fail(err, RF_ERR_FILE, "%s: the file is empty", p->path);
-    }
+    if (fstat(fd, &info) != 0)
+        return rf_fail(err, RF_ERR_FILE, "%s: cannot be read: %s", p->shown, strerror(errno));
+    if (S_ISDIR(info.st_mode))
+        return rf_fail(err, RF_ERR_FILE, "%s: a directory; a GGUF file is expected", p->shown);
+    if (!S_ISREG(info.st_mode))
+        return rf_fail(err, RF_ERR_FILE, "%s: not a regular file; a GGUF file is expected", p->shown);
+    if (info.st_size == 0)
+        return rf_fail(err, RF_ERR_FILE, "%s: the file is empty", p->shown);
+    map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return rf_fail(err, RF_ERR_FILE, "%s: cannot be mapped: %s", p->shown, strerror(errno));
+    p->map = map;
     p->size = (size_t)info.st_size;
-    p->map = mmap(NULL, p->size, PROT_READ, MAP_SHARED, fd, 0);
-    close(fd);
-    if (p->map == MAP_FAILED) {
-        p->map = NULL;
-        return rf_fail(err, RF_ERR_FILE, "%s: cannot be mapped: %s", p->path, strerror(errno));
-    }
     return 0;
 }
 
 static int open_part(gguf_part *p, const char *path, rf_error *err)
 {
-    p->path = strdup(path);
-    if (!p->path)
-        return rf_fail(err, RF_ERR_MEMORY, "no memory for a path");
-    return map_file(p, err) == 0 ? gguf_parse(p, err) : -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), failed; /* O_NONBLOCK: a named pipe must not hang us */
+
+    show_path(p, path);
+    if (fd < 0)
+        return rf_fail(err, RF_ERR_FILE, "%s: cannot be opened: %s", p->shown, strerror(errno));
+    failed = map_open_file(p, fd, err);
+    close(fd);
+    return failed ? -1 : gguf_parse(p, err);
 }
 
 static int split_number(const rf_gguf *f, const char *key, uint64_t max, size_t *out, rf_error *err)
@@ -58,12 +71,43 @@ static int split_number(const rf_gguf *f, const char *key, uint64_t max, size_t 
     return 0;
 }
 
-/* NAME-00001-of-0000N.gguf and its sisters */
-static int open_parts(rf_gguf *f, size_t count, rf_error *err)
+/* Part i, from 0, of count. */
+static int check_sister(gguf_part *p, size_t i, size_t count, rf_error *err)
 {
-    const char *first = f->parts[0].path;
-    size_t length = strlen(first), stem = length - SPLIT_SUFFIX_BYTES, number;
-    char *path = malloc(length + 1), suffix[64];
+    rf_gguf one = {.parts = p, .n_parts = 1};
+    size_t number, parts;
+
+    if (split_number(&one, "split.no", MAX_PARTS, &number, err) != 0 ||
+        split_number(&one, "split.count", MAX_PARTS, &parts, err) != 0)
+        return -1;
+    if (number != i || parts != count)
+        return rf_fail(err, RF_ERR_FILE,
+                       "%s: says it is part %zu of %zu (split.no, split.count); part %zu of %zu is expected", p->shown,
+                       number + 1, parts, i + 1, count);
+    return 0;
+}
+
+/* The limits on one header hold for those of a set together. */
+static int check_sums(const rf_gguf *f, rf_error *err)
+{
+    size_t n_keys = 0, n_tensors = 0;
+
+    for (size_t i = 0; i < f->n_parts; i++) {
+        n_keys += f->parts[i].n_keys;
+        n_tensors += f->parts[i].n_tensors;
+    }
+    if (n_keys <= MAX_KEYS && n_tensors <= MAX_TENSORS && rf_gguf_header_bytes(f) <= MAX_HEADER_BYTES)
+        return 0;
+    return rf_fail(err, RF_ERR_FILE,
+                   "%s: %zu keys, %zu tensors and %zu header bytes in %zu parts are more than a model has",
+                   f->parts[0].shown, n_keys, n_tensors, rf_gguf_header_bytes(f), f->n_parts);
+}
+
+/* NAME-00001-of-0000N.gguf and its sisters */
+static int open_sisters(rf_gguf *f, const char *first, size_t count, rf_error *err)
+{
+    size_t stem = strlen(first) - SPLIT_SUFFIX_BYTES;
+    char *path = malloc(stem + SPLIT_SUFFIX_BYTES + 1);
     gguf_part *parts = realloc(f->parts, count * sizeof *parts);
     int failed = 0;
 
@@ -73,42 +117,35 @@ static int open_parts(rf_gguf *f, size_t count, rf_error *err)
         free(path);
         return rf_fail(err, RF_ERR_MEMORY, "no memory for %zu files", count);
     }
-    first = f->parts[0].path;
+    memcpy(path, first, stem);
     for (size_t i = 1; i < count && !failed; i++) {
         memset(&f->parts[i], 0, sizeof f->parts[i]);
         f->n_parts = i + 1;
-        snprintf(suffix, sizeof suffix, "-%05zu-of-%05zu.gguf", i + 1, count);
-        memcpy(path, first, stem);
-        memcpy(path + stem, suffix, SPLIT_SUFFIX_BYTES + 1);
-        failed = open_part(&f->parts[i], path, err);
-        if (!failed) {
-            rf_gguf one = {&f->parts[i], 1, NULL, NULL, 0};
-
-            failed = split_number(&one, "split.no", MAX_PARTS, &number, err);
-            if (!failed && number != i)
-                failed = rf_fail(err, RF_ERR_FILE, "%s: split.no is %zu, %zu is expected", path, number, i);
-        }
+        snprintf(path + stem, SPLIT_SUFFIX_BYTES + 1, "-%05u-of-%05u.gguf", (unsigned)(i + 1), (unsigned)count);
+        failed = open_part(&f->parts[i], path, err) != 0 || check_sister(&f->parts[i], i, count, err) != 0 ||
+                 check_sums(f, err) != 0;
     }
     free(path);
-    return failed;
+    return failed ? -1 : 0;
 }
 
-static int open_set(rf_gguf *f, rf_error *err)
+static int open_set(rf_gguf *f, const char *path, rf_error *err)
 {
-    const char *path = f->parts[0].path;
     size_t count, number, length = strlen(path);
-    char suffix[64];
+    char suffix[SPLIT_SUFFIX_BYTES + 1];
 
     if (!rf_gguf_has(f, "split.count"))
         return 0;
-    if (split_number(f, "split.count", MAX_PARTS, &count, err) != 0 || split_number(f, "split.no", MAX_PARTS, &number, err) != 0)
+    if (split_number(f, "split.count", MAX_PARTS, &count, err) != 0 ||
+        split_number(f, "split.no", MAX_PARTS, &number, err) != 0)
         return -1;
     if (count <= 1)
         return 0;
-    snprintf(suffix, sizeof suffix, "-00001-of-%05zu.gguf", count);
+    snprintf(suffix, sizeof suffix, "-00001-of-%05u.gguf", (unsigned)count);
     if (number != 0 || length < SPLIT_SUFFIX_BYTES || strcmp(path + length - SPLIT_SUFFIX_BYTES, suffix) != 0)
-        return rf_fail(err, RF_ERR_FILE, "%s: one of %zu parts; give the first, NAME%s", path, count, suffix);
-    return open_parts(f, count, err);
+        return rf_fail(err, RF_ERR_FILE, "%s: one of %zu parts; give the first, NAME%s", f->parts[0].shown, count,
+                       suffix);
+    return open_sisters(f, path, count, err);
 }
 
 static int by_name(const void *a, const void *b)
@@ -125,20 +162,21 @@ static int index_tensors(rf_gguf *f, rf_error *err)
     f->order = calloc(f->n_tensors + 1, sizeof *f->order);
     f->by_name = calloc(f->n_tensors + 1, sizeof *f->by_name);
     if (!f->order || !f->by_name)
-        return rf_fail(err, RF_ERR_MEMORY, "%s: no memory for %zu tensors", f->parts[0].path, f->n_tensors);
+        return rf_fail(err, RF_ERR_MEMORY, "%s: no memory for %zu tensors", f->parts[0].shown, f->n_tensors);
     for (size_t i = 0; i < f->n_parts; i++)
         for (size_t k = 0; k < f->parts[i].n_tensors; k++, n++)
             f->order[n] = f->by_name[n] = &f->parts[i].tensors[k];
     qsort(f->by_name, n, sizeof *f->by_name, by_name);
     for (size_t i = 1; i < n; i++)
         if (strcmp(f->by_name[i - 1]->name, f->by_name[i]->name) == 0)
-            return rf_fail(err, RF_ERR_FILE, "%s: tensor %s occurs twice", f->parts[0].path, f->by_name[i]->name);
+            return rf_fail(err, RF_ERR_FILE, "%s: tensor %s occurs twice", f->parts[0].shown, f->by_name[i]->name);
     if (!rf_gguf_has(f, "split.tensors.count"))
         return 0;
     if (split_number(f, "split.tensors.count", SIZE_MAX, &claimed, err) != 0)
         return -1;
     if (claimed != n)
-        return rf_fail(err, RF_ERR_FILE, "%s: the set should have %zu tensors, its parts have %zu", f->parts[0].path, claimed, n);
+        return rf_fail(err, RF_ERR_FILE, "%s: the set should have %zu tensors, its parts have %zu", f->parts[0].shown,
+                       claimed, n);
     return 0;
 }
 
@@ -154,7 +192,7 @@ rf_gguf *rf_gguf_open(const char *path, rf_error *err)
         return NULL;
     }
     f->n_parts = 1;
-    if (open_part(&f->parts[0], path, err) == 0 && open_set(f, err) == 0 && index_tensors(f, err) == 0)
+    if (open_part(&f->parts[0], path, err) == 0 && open_set(f, path, err) == 0 && index_tensors(f, err) == 0)
         return f;
     rf_gguf_close(f);
     return NULL;
@@ -177,7 +215,7 @@ void rf_gguf_close(rf_gguf *f)
 
 const char *rf_gguf_path(const rf_gguf *f)
 {
-    return f->parts[0].path;
+    return f->parts[0].shown;
 }
 
 size_t rf_gguf_n_tensors(const rf_gguf *f)

@@ -4,9 +4,10 @@
 #include "gguf_private.h"
 
 static const char *const type_names[N_KEY_TYPES] = {
-    [KEY_U8] = "an integer",  [KEY_I8] = "an integer",   [KEY_U16] = "an integer",  [KEY_I16] = "an integer", [KEY_U32] = "an integer",
-    [KEY_I32] = "an integer", [KEY_F32] = "a number",    [KEY_BOOL] = "a boolean",  [KEY_STRING] = "a string", [KEY_ARRAY] = "an array",
-    [KEY_U64] = "an integer", [KEY_I64] = "an integer",  [KEY_F64] = "a number",
+    [KEY_U8] = "an integer",   [KEY_I8] = "an integer",  [KEY_U16] = "an integer", [KEY_I16] = "an integer",
+    [KEY_U32] = "an integer",  [KEY_I32] = "an integer", [KEY_F32] = "a number",   [KEY_BOOL] = "a boolean",
+    [KEY_STRING] = "a string", [KEY_ARRAY] = "an array", [KEY_U64] = "an integer", [KEY_I64] = "an integer",
+    [KEY_F64] = "a number",
 };
 
 /* Keys of a split set are those of its first part. */
@@ -20,13 +21,14 @@ static const gguf_key *need(const rf_gguf *f, const char *name, rf_error *err)
     const gguf_key *key = find(f, name);
 
     if (!key)
-        rf_fail(err, RF_ERR_FILE, "%s: %s: missing", f->parts[0].path, name);
+        rf_fail(err, RF_ERR_FILE, "%s: %s: missing", f->parts[0].shown, name);
     return key;
 }
 
 static int wrong_type(const rf_gguf *f, const char *name, const char *wanted, uint32_t type, rf_error *err)
 {
-    return rf_fail(err, RF_ERR_FILE, "%s: %s: expected %s, the file has %s", f->parts[0].path, name, wanted, type_names[type]);
+    return rf_fail(err, RF_ERR_FILE, "%s: %s: expected %s, the file has %s", f->parts[0].shown, name, wanted,
+                   type_names[type]);
 }
 
 bool rf_gguf_has(const rf_gguf *f, const char *key)
@@ -84,7 +86,8 @@ static bool integer_at(uint32_t type, const unsigned char *at, bool *negative, u
     return true;
 }
 
-static int uint_of(const rf_gguf *f, const char *name, uint32_t type, const unsigned char *at, uint64_t max, uint64_t *out, rf_error *err)
+static int uint_of(const rf_gguf *f, const char *name, uint32_t type, const unsigned char *at, uint64_t max,
+                   uint64_t *out, rf_error *err)
 {
     bool negative;
     uint64_t magnitude;
@@ -92,13 +95,14 @@ static int uint_of(const rf_gguf *f, const char *name, uint32_t type, const unsi
     if (!integer_at(type, at, &negative, &magnitude))
         return wrong_type(f, name, "an integer", type, err);
     if (negative || magnitude > max)
-        return rf_fail(err, RF_ERR_FILE, "%s: %s: %s%llu is out of range (0 to %llu is expected)", f->parts[0].path, name, negative ? "-" : "",
-                       (unsigned long long)magnitude, (unsigned long long)max);
+        return rf_fail(err, RF_ERR_FILE, "%s: %s: %s%llu is out of range (0 to %llu is expected)", f->parts[0].shown,
+                       name, negative ? "-" : "", (unsigned long long)magnitude, (unsigned long long)max);
     *out = magnitude;
     return 0;
 }
 
-static int float_of(const rf_gguf *f, const char *name, uint32_t type, const unsigned char *at, double *out, rf_error *err)
+static int float_of(const rf_gguf *f, const char *name, uint32_t type, const unsigned char *at, double *out,
+                    rf_error *err)
 {
     bool negative;
     uint64_t magnitude;
@@ -115,7 +119,7 @@ static int float_of(const rf_gguf *f, const char *name, uint32_t type, const uns
         return wrong_type(f, name, "a number", type, err);
     }
     if (!isfinite(*out))
-        return rf_fail(err, RF_ERR_FILE, "%s: %s: not a finite number", f->parts[0].path, name);
+        return rf_fail(err, RF_ERR_FILE, "%s: %s: not a finite number", f->parts[0].shown, name);
     return 0;
 }
 
@@ -180,7 +184,8 @@ static const unsigned char *element(const rf_gguf *f, const char *key, size_t i,
     if (!k)
         return NULL;
     if (i >= k->count) {
-        rf_fail(err, RF_ERR_FILE, "%s: %s: element %zu is wanted, the array has %zu", f->parts[0].path, key, i, k->count);
+        rf_fail(err, RF_ERR_FILE, "%s: %s: element %zu is wanted, the array has %zu", f->parts[0].shown, key, i,
+                k->count);
         return NULL;
     }
     *type = k->element;
@@ -205,7 +210,8 @@ int rf_gguf_array_uint(const rf_gguf *f, const char *key, size_t i, uint64_t max
     return at ? uint_of(f, key, type, at, max, out, err) : -1;
 }
 
-int rf_gguf_array_int(const rf_gguf *f, const char *key, size_t i, int64_t min, int64_t max, int64_t *out, rf_error *err)
+int rf_gguf_array_int(const rf_gguf *f, const char *key, size_t i, int64_t min, int64_t max, int64_t *out,
+                      rf_error *err)
 {
     uint32_t type;
     bool negative;
@@ -224,8 +230,8 @@ int rf_gguf_array_int(const rf_gguf *f, const char *key, size_t i, int64_t min, 
             return 0;
         }
     }
-    return rf_fail(err, RF_ERR_FILE, "%s: %s: element %zu is out of range (%lld to %lld is expected)", f->parts[0].path, key, i, (long long)min,
-                   (long long)max);
+    return rf_fail(err, RF_ERR_FILE, "%s: %s: element %zu is out of range (%lld to %lld is expected)",
+                   f->parts[0].shown, key, i, (long long)min, (long long)max);
 }
 
 int rf_gguf_array_float(const rf_gguf *f, const char *key, size_t i, double *out, rf_error *err)

@@ -4,8 +4,29 @@
 
 #include "gguf.h"
 
+/* Far more than any real model has; they bound the memory and time that a hostile header takes, over all parts of a
+ * set. */
+#define MAX_HEADER_BYTES ((size_t)64 << 20)
+#define MAX_KEYS ((size_t)1 << 16)
+#define MAX_TENSORS ((size_t)1 << 17)
+
+#define SHOWN_PATH 240
+
 typedef enum {
-    KEY_U8, KEY_I8, KEY_U16, KEY_I16, KEY_U32, KEY_I32, KEY_F32, KEY_BOOL, KEY_STRING, KEY_ARRAY, KEY_U64, KEY_I64, KEY_F64, N_KEY_TYPES
+    KEY_U8 = 0,
+    KEY_I8 = 1,
+    KEY_U16 = 2,
+    KEY_I16 = 3,
+    KEY_U32 = 4,
+    KEY_I32 = 5,
+    KEY_F32 = 6,
+    KEY_BOOL = 7,
+    KEY_STRING = 8,
+    KEY_ARRAY = 9,
+    KEY_U64 = 10,
+    KEY_I64 = 11,
+    KEY_F64 = 12,
+    N_KEY_TYPES
 } key_type;
 
 typedef struct {
@@ -18,7 +39,7 @@ typedef struct {
 
 /* One file of a set. */
 typedef struct {
-    char *path;
+    char shown[SHOWN_PATH]; /* the path, for messages */
     const unsigned char *map;
     size_t size, header; /* header: bytes up to the data section */
     gguf_key *keys;

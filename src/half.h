@@ -55,7 +55,8 @@ static inline uint16_t rf_f32_to_f16(float f)
         return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
     if (magnitude >= 0x477ff000u) /* 65520 and above round to infinity */
         return (uint16_t)(sign | 0x7c00);
-    if (magnitude < 0x38800000u) { /* below 2^-14: adding 0.5 aligns the mantissa, and the addition rounds to nearest even */
+    if (magnitude < 0x38800000u) {
+        /* below 2^-14: adding 0.5 aligns the mantissa, and the addition rounds to nearest even */
         float aligned = rf_bits_to_f32(magnitude) + 0.5f;
 
         return (uint16_t)(sign | (rf_f32_to_bits(aligned) - 0x3f000000u));

@@ -75,6 +75,9 @@ static const rf_format formats[] = {
     {34, "TQ1_0", 256, 54, 32, NULL},
     {35, "TQ2_0", 256, 66, 32, NULL},
     {39, "MXFP4", 32, 17, 32, NULL},
+    {40, "NVFP4", 64, 36, 64, NULL},
+    {41, "Q1_0", 128, 18, 128, NULL},
+    {42, "Q2_0", 64, 18, 64, NULL},
 };
 
 const rf_format *rf_format_find(uint32_t type)

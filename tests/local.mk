@@ -36,6 +36,18 @@ check_PROGRAMS += tests/test_tokenizer_gguf
 TESTS += tests/test_tokenizer_gguf
 tests_test_tokenizer_gguf_SOURCES = tests/test_tokenizer_gguf.c tests/vocabulary.c tests/vocabulary.h tests/check.h
 tests_test_tokenizer_gguf_LDADD = $(UNIT_LIBS)
+
+check_PROGRAMS += tests/test_quant tests/test_gguf tests/test_gguf_hostile
+TESTS += tests/test_quant tests/test_gguf tests/test_gguf_hostile
+tests_test_quant_SOURCES = tests/test_quant.c tests/check.h
+tests_test_quant_CPPFLAGS = $(AM_CPPFLAGS) -DRF_TEST_DATA=\"$(abs_top_srcdir)/tests/data\"
+tests_test_quant_LDADD = $(UNIT_LIBS)
+tests_test_gguf_SOURCES = tests/test_gguf.c tests/gguf_writer.c tests/gguf_writer.h tests/check.h
+tests_test_gguf_CPPFLAGS = $(AM_CPPFLAGS) -DRF_TEST_DATA=\"$(abs_top_srcdir)/tests/data\"
+tests_test_gguf_LDADD = $(UNIT_LIBS)
+tests_test_gguf_hostile_SOURCES = tests/test_gguf_hostile.c tests/gguf_writer.c tests/gguf_writer.h tests/check.h
+tests_test_gguf_hostile_CPPFLAGS = $(AM_CPPFLAGS) -DRF_TEST_DATA=\"$(abs_top_srcdir)/tests/data\"
+tests_test_gguf_hostile_LDADD = $(UNIT_LIBS)
 endif
 
 # tests/data/README.md says what these are and where they come from.
