@@ -12,6 +12,8 @@
 #define DFLASH2 "micro/micro-DFlash2-F32.gguf"
 #define DFLASH1 "micro/micro-DFlash1-F32.gguf"
 
+enum { N_TEXT = 20, N_DRAFTS = 4, N_VOCAB = 384 };
+
 static char edited[64]; /* the file being tried; removed at the end */
 static rf_gguf *target_file;
 static rf_qwen35_params target;
@@ -153,6 +155,27 @@ static void test_wrong_types(void **state)
     (void)state;
     check_types(TARGET, false);
     check_types(DFLASH2, true);
+}
+
+static void test_integers(void **state)
+{
+    static const float numbers[N_VOCAB];
+    const uint64_t dims[] = {N_VOCAB};
+    edit_tensor *t;
+    edit_file f;
+
+    (void)state;
+    load(&f, TARGET);
+    t = edit_find_tensor(&f, "blk.0.attn_norm.weight");
+    t->type = RF_TYPE_I64;
+    t->data = realloc(t->data, 2 * t->n);
+    t->n *= 2;
+    refused(&f, false, "blk.0.attn_norm.weight", "expected type F32, F16, BF16 or a block type, file has I64");
+    load(&f, DFLASH2);
+    edit_add_tensor(&f, "d2t", RF_TYPE_F32, 1, dims, numbers, sizeof numbers);
+    edit_add_tensor(&f, "output.weight", RF_TYPE_F32, 2, (const uint64_t[]){96, 4}, numbers, sizeof numbers);
+    edit_find_tensor(&f, "d2t")->dims[0] = 4;
+    refused(&f, true, "d2t", "expected type I64, file has F32");
 }
 
 static void test_shape_sentence(void **state)
@@ -316,11 +339,12 @@ static void test_taps(void **state)
 
 /* ---- legal variants */
 
-enum { N_TEXT = 20, N_DRAFTS = 4, N_VOCAB = 384 };
 
 typedef struct {
     float logits[N_VOCAB];
     int32_t dflash[N_DRAFTS], mtp[N_DRAFTS];
+    rf_candidate cand[N_DRAFTS * 5];
+    float scores[N_DRAFTS * 5];
 } outcome;
 
 static void run(const char *target_name, const char *drafter_name, outcome *out)
@@ -336,7 +360,7 @@ static void run(const char *target_name, const char *drafter_name, outcome *out)
     pair_prefill(&p, 0, 0, text, N_TEXT, 9, NULL);
     pair_logits(&p, 1, out->logits);
     if (drafter_name)
-        pair_draft_dflash(&p, 0, N_TEXT, 17, N_DRAFTS, out->dflash, NULL, NULL, 5);
+        pair_draft_dflash(&p, 0, N_TEXT, 17, N_DRAFTS, out->dflash, out->cand, out->scores, 5);
     pair_draft_mtp(&p, 0, N_TEXT, 17, N_DRAFTS, true, out->mtp);
     pair_close(&p);
 }
@@ -555,7 +579,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_missing_tensors), cmocka_unit_test(test_wrong_shapes),
-        cmocka_unit_test(test_wrong_types),     cmocka_unit_test(test_shape_sentence),
+        cmocka_unit_test(test_wrong_types),     cmocka_unit_test(test_shape_sentence),  cmocka_unit_test(test_integers),
         cmocka_unit_test(test_unknown_tensors), cmocka_unit_test(test_uneven_blocks),
         cmocka_unit_test(test_missing_keys),    cmocka_unit_test(test_hostile_numbers),
         cmocka_unit_test(test_bounds),          cmocka_unit_test(test_taps),

@@ -100,6 +100,14 @@ static size_t de_bruijn(size_t n, size_t t, size_t p, unsigned char *word, unsig
     return at;
 }
 
+/* Another turn after rounds: the anchor and more as a prompt chunk. */
+static void check_next_turn(pair *p, const int32_t *text, const uint64_t *hash, size_t n)
+{
+    pair_prefill(p, 0, (int64_t)n, text + n, 6, 4, NULL);
+    if (pair_state_hash(p, 0, (int64_t)n + 6) != hash[n + 6])
+        fail_msg("a turn at %zu positions: the state differs from the plain run's", n);
+}
+
 /* Runs of at most SEGMENT rounds from the prompt, each starting with the last order - 1 rounds of the one before, so
  * that every order of rounds is met; the state is compared after every round. */
 static void check_forced(pair_spec spec, size_t order)
@@ -119,6 +127,8 @@ static void check_forced(pair_spec spec, size_t order)
     plain_hashes(&p, text, hash);
     for (size_t i = 0, in_segment = SEGMENT; i < length; i++, in_segment++) {
         if (in_segment >= SEGMENT) {
+            if (i)
+                check_next_turn(&p, text, hash, n);
             i = i < order ? 0 : i - (order - 1);
             begin(&p, 0, text, 5);
             n = N_PROMPT;
