@@ -1,3 +1,3 @@
 # The manual page, installed; and the pages for readers of the source.
 dist_man1_MANS = docs/rankflash.1
-EXTRA_DIST += docs/cli.md
+EXTRA_DIST += docs/cli.md docs/determinism.md docs/plan.md docs/how-to-backend.md docs/how-to-kernel.md docs/how-to-transport.md

@@ -43,6 +43,7 @@ void rf_plan_cut_layers(const size_t *layer_bytes, size_t n_layer, size_t tail_b
 typedef struct {
     size_t weights, caches, states, scratch; /* target and drafter */
     size_t exchange;                         /* transports, candidates */
+    size_t program;                          /* libraries; on the leader also the vocabulary's tables */
     size_t total;
 } rf_plan_bytes;
 

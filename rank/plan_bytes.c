@@ -6,6 +6,9 @@
 #include "plan.h"
 #include "quant.h"
 
+#define PROGRAM_BYTES ((size_t)8 << 20) /* MPI, hwloc and the C library of a running rank: about 7 MiB were measured */
+#define TOKEN_BYTES 224                 /* tables of the tokenizer, a token and its merge */
+
 static void add_model(rf_plan_bytes *sum, const rf_model_bytes *m)
 {
     sum->weights += m->weights;
@@ -37,7 +40,8 @@ int rf_plan_memory(const rf_plan *p, int rank, const rf_ops *ops, const rf_model
     }
     bytes->exchange = rf_comm_plan_bytes(s->n_ranks) +
                       rf_collector_bytes(rank == 0 ? (size_t)s->n_ranks : 1, s->target->n_vocab, sizes->n_slots * RF_MAX_BLOCK, max_collect);
-    bytes->total = bytes->weights + bytes->caches + bytes->states + bytes->scratch + bytes->exchange;
+    bytes->program = PROGRAM_BYTES + (rank == 0 ? s->target->n_vocab * TOKEN_BYTES : 0);
+    bytes->total = bytes->weights + bytes->caches + bytes->states + bytes->scratch + bytes->exchange + bytes->program;
     return 0;
 }
 

@@ -32,14 +32,15 @@ static int print_memory(const rf_plan *p, const rf_ops *ops, const rf_model_size
                         size_t max_collect, size_t available, FILE *out, rf_error *err)
 {
     fprintf(out, "\nmemory per rank in MiB, %zu positions, %zu sequences\n", sizes->n_ctx, sizes->n_slots);
-    fprintf(out, "%5s %11s %11s %11s %11s %11s %11s\n", "rank", "weights", "kv caches", "states", "scratch", "exchange", "total");
+    fprintf(out, "%5s %11s %11s %11s %11s %11s %11s %11s\n", "rank", "weights", "kv caches", "states", "scratch", "exchange", "program",
+            "total");
     for (int r = 0; r < rf_plan_spec_of(p)->n_ranks; r++) {
         rf_plan_bytes b;
 
         if (rf_plan_memory(p, r, ops, sizes, drafter_sizes, max_collect, &b, err) != 0)
             return -1;
-        fprintf(out, "%5d %11.1f %11.1f %11.1f %11.1f %11.1f %11.1f%s\n", r, (double)b.weights / MIB, (double)b.caches / MIB,
-                (double)b.states / MIB, (double)b.scratch / MIB, (double)b.exchange / MIB, (double)b.total / MIB,
+        fprintf(out, "%5d %11.1f %11.1f %11.1f %11.1f %11.1f %11.1f %11.1f%s\n", r, (double)b.weights / MIB, (double)b.caches / MIB,
+                (double)b.states / MIB, (double)b.scratch / MIB, (double)b.exchange / MIB, (double)b.program / MIB, (double)b.total / MIB,
                 !available ? "" : b.total <= available ? "  fits" : "  does not fit");
     }
     if (available) {

@@ -61,7 +61,7 @@ grep -q Paris "$work/out" && fail "stop string: $(cat "$work/out")"
 # idle ranks at a waiting prompt use under 2 % of a core
 ticks() { # user + system ticks of all ranks
     local sum=0 t
-    for pid in $(pgrep -x rankflash); do
+    for pid in $(pgrep -P "$job" -x rankflash); do
         t=$(awk '{print $14 + $15}' "/proc/$pid/stat" 2>/dev/null) && sum=$((sum + t))
     done
     echo $sum

@@ -70,8 +70,8 @@ check_PROGRAMS += tests/collectives_run
 tests_collectives_run_SOURCES = tests/collectives_run.c
 tests_collectives_run_LDADD = libcollectives.a $(cpu_libraries) libbase.a $(MPI_LIBS)
 endif
-TESTS += tests/collectives.sh tests/console.sh tests/failures.sh tests/matrix.sh
-EXTRA_DIST += tests/collectives.sh tests/console.sh tests/failures.sh tests/collectives_run.c tests/matrix.sh tests/mpi.sh
+TESTS += tests/collectives.sh tests/console.sh tests/failures.sh tests/memory.sh tests/matrix.sh
+EXTRA_DIST += tests/collectives.sh tests/console.sh tests/memory.sh tests/failures.sh tests/collectives_run.c tests/matrix.sh tests/mpi.sh
 AM_TESTS_ENVIRONMENT = top_builddir=$(top_builddir) srcdir=$(srcdir); export top_builddir srcdir;
 
 if HAVE_CMOCKA
