@@ -89,6 +89,11 @@ check_PROGRAMS += tests/test_turns
 TESTS += tests/test_turns
 tests_test_turns_SOURCES = tests/test_turns.c tests/check.h
 tests_test_turns_LDADD = $(rank_libraries) $(rank_system_libraries) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/test_no_allocation
+TESTS += tests/test_no_allocation
+tests_test_no_allocation_SOURCES = tests/test_no_allocation.c tests/check.h
+tests_test_no_allocation_LDFLAGS = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
+tests_test_no_allocation_LDADD = $(rank_libraries) $(rank_system_libraries) $(CMOCKA_LIBS)
 endif
 
 # The plan.
