@@ -117,8 +117,6 @@ void rf_job_print_start(rf_job *job)
         if (first < TABLE_ROWS)
             rows[first] = one;
     }
-    for (size_t i = 0; i < job->options->n_notices; i++)
-        rf_log_info("%s", job->options->notices[i]);
     rf_log_info("%s, %s", job->files.demo ? "no -m: the demo pair" : "model", job->files.target_path);
     rf_log_info("%4s  %-16s %-24s %4s %9s %7s %9s  %s", "rank", "host", "device", "numa", "cores", "threads", "MiB", "holds");
     for (int r = 0; r < size && r < TABLE_ROWS; r++)
