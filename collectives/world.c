@@ -340,6 +340,22 @@ static int odd_rank(const part_report *all)
     return -1;
 }
 
+bool rf_world_same_on_host(const char *text)
+{
+    part_report own = {"", ""}, *all = calloc((size_t)world_size, sizeof *all);
+    bool same = true;
+
+    if (!all)
+        rf_world_abort(RF_ERR_MEMORY, "no memory to compare with the other ranks");
+    snprintf(own.host, sizeof own.host, "%s", host);
+    snprintf(own.text, sizeof own.text, "%s", text);
+    allgather_control(&own, sizeof own, all);
+    for (int r = 0; r < world_size; r++)
+        same = same && (strcmp(all[r].host, own.host) != 0 || strcmp(all[r].text, own.text) == 0);
+    free(all);
+    return same;
+}
+
 int rf_world_same(const char *const *parts, size_t n, rf_error *err)
 {
     part_report *all = calloc((size_t)world_size, sizeof *all);

@@ -125,16 +125,13 @@ static int fit_context(rf_job *job, rf_error *err)
 
 static int create_backend(rf_job *job, rf_error *err)
 {
-    char mask[64], part[96];
-    const char *parts[] = {part};
-    rf_error unused, mine = {RF_OK, ""};
-    bool same;
+    rf_error mine = {RF_OK, ""};
+    char mask[128];
     int failed;
 
     rf_topology_mask_text(mask, sizeof mask);
-    snprintf(part, sizeof part, "mask %s", mask);
-    same = rf_world_node_size() == rf_world_size() && rf_world_same(parts, 1, &unused) == 0;
-    failed = rf_topology_apply(job->options->threads, same, rf_world_node_rank(), rf_world_node_size(), &job->topology, &mine);
+    failed = rf_topology_apply(job->options->threads, rf_world_same_on_host(mask), rf_world_node_rank(), rf_world_node_size(),
+                               &job->topology, &mine);
     if (!failed) {
         job->backend = rf_cpu_create(job->topology.n_threads, "auto", &mine);
         failed = job->backend ? 0 : -1;

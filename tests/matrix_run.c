@@ -15,6 +15,7 @@
 
 #define MAX_PROMPT 64
 #define PREDICT 24
+#define FULL_SAMPLINGS 2 /* greedy and temperature 0.8 go over every cell; the others over a part */
 
 typedef struct {
     uint64_t hash; /* over (position, token, row hash) in order */
@@ -28,7 +29,6 @@ typedef struct {
 
 static const char *const prompts[] = {
     "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n",
-    "<|im_start|>user\nTell me about climate in Peru.<|im_end|>\n<|im_start|>assistant\n",
     "# Norway\n\n## Geography\nLocation: ",
 };
 
@@ -93,8 +93,8 @@ static size_t make_cells(const rf_job *job, bool reduced, cell *cells)
 
 static int run_all(rf_job *job, bool reduced, rf_error *err)
 {
-    cell cells[64];
-    size_t n_cells = make_cells(job, reduced, cells);
+    cell all[64], some[64];
+    size_t n_all = make_cells(job, reduced, all), n_some = make_cells(job, true, some);
     int differ = 0;
 
     for (size_t p = 0; p < sizeof prompts / sizeof *prompts; p++) {
@@ -103,6 +103,8 @@ static int run_all(rf_job *job, bool reduced, rf_error *err)
         if (encode(job, prompts[p], &prompt, err) != 0)
             return -1;
         for (size_t s = 0; s < sizeof samplings / sizeof *samplings; s++) {
+            const cell *cells = s < FULL_SAMPLINGS ? all : some;
+            size_t n_cells = s < FULL_SAMPLINGS ? n_all : n_some;
             outcome first = {0, 0}, one;
 
             for (size_t i = 0; i < n_cells; i++) {
@@ -121,7 +123,7 @@ static int run_all(rf_job *job, bool reduced, rf_error *err)
         rf_tokens_free(&prompt);
     }
     fflush(stdout);
-    fprintf(stderr, "%zu cells a prompt and sampling\n", n_cells);
+    fprintf(stderr, "%zu cells a prompt and sampling\n", n_all);
     return differ;
 }
 
