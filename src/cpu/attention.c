@@ -114,6 +114,8 @@ static void add_cache(partial *t, const float *q, const rf_kv *kv, size_t slot, 
 {
     size_t d = kv->spec.head_dim;
 
+    if (first >= end) /* the row sees nothing here */
+        return;
     for (int64_t start = first / SPAN * SPAN; start < end; start += SPAN) {
         size_t place = kv_place(kv, slot, head, start);
         rows_of rows = {kv->k + place * kv->k_size, kv->v + place * kv->v_size, d * kv->k_size, d * kv->v_size, kv->spec.type_k, kv->spec.type_v};

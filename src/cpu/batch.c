@@ -9,34 +9,37 @@ static void batch_destroy(rf_batch *batch)
 
     if (!c)
         return;
-    free(c->seqs);
-    free(c->first_row);
-    free(c->tokens);
-    free(c->position);
-    free(c->seq);
-    free(c->logit_rows);
+    cpu_free(c->cpu, c->seqs, c->max_seqs * sizeof *c->seqs);
+    cpu_free(c->cpu, c->first_row, c->max_seqs * sizeof *c->first_row);
+    cpu_free(c->cpu, c->tokens, c->max_rows * sizeof *c->tokens);
+    cpu_free(c->cpu, c->position, c->max_rows * sizeof *c->position);
+    cpu_free(c->cpu, c->seq, c->max_rows * sizeof *c->seq);
+    cpu_free(c->cpu, c->logit_rows, c->max_rows * sizeof *c->logit_rows);
     free(c);
 }
 
 static rf_batch *batch_create(rf_backend *b, size_t max_seqs, size_t max_rows, rf_error *err)
 {
+    static const char what[] = "the description of a batch";
+    rf_cpu *cpu = cpu_of(b);
     cpu_batch *c = calloc(1, sizeof *c);
 
-    if (c) {
-        c->cpu = cpu_of(b);
-        c->max_seqs = max_seqs;
-        c->max_rows = max_rows;
-        c->seqs = calloc(max_seqs, sizeof *c->seqs);
-        c->first_row = calloc(max_seqs, sizeof *c->first_row);
-        c->tokens = calloc(max_rows, sizeof *c->tokens);
-        c->position = calloc(max_rows, sizeof *c->position);
-        c->seq = calloc(max_rows, sizeof *c->seq);
-        c->logit_rows = calloc(max_rows, sizeof *c->logit_rows);
-        if (c->seqs && c->first_row && c->tokens && c->position && c->seq && c->logit_rows)
-            return &c->shape;
-        batch_destroy(&c->shape);
+    if (!c) {
+        rf_fail(err, RF_ERR_MEMORY, "no memory for %s", what);
+        return NULL;
     }
-    rf_fail(err, RF_ERR_MEMORY, "no memory for batches of %zu rows", max_rows);
+    c->cpu = cpu;
+    c->max_seqs = max_seqs;
+    c->max_rows = max_rows;
+    c->seqs = cpu_alloc(cpu, cpu_product(max_seqs, sizeof *c->seqs), what, err);
+    c->first_row = cpu_alloc(cpu, cpu_product(max_seqs, sizeof *c->first_row), what, err);
+    c->tokens = cpu_alloc(cpu, cpu_product(max_rows, sizeof *c->tokens), what, err);
+    c->position = cpu_alloc(cpu, cpu_product(max_rows, sizeof *c->position), what, err);
+    c->seq = cpu_alloc(cpu, cpu_product(max_rows, sizeof *c->seq), what, err);
+    c->logit_rows = cpu_alloc(cpu, cpu_product(max_rows, sizeof *c->logit_rows), what, err);
+    if (c->seqs && c->first_row && c->tokens && c->position && c->seq && c->logit_rows)
+        return &c->shape;
+    batch_destroy(&c->shape);
     return NULL;
 }
 

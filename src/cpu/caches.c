@@ -12,22 +12,26 @@
 
 static size_t kv_blocks(const rf_kv_spec *s)
 {
-    return (s->n_positions + SPAN - 1) / SPAN;
+    return s->n_positions / SPAN + (s->n_positions % SPAN != 0);
 }
 
 static size_t kv_side_bytes(const rf_kv_spec *s, uint32_t type)
 {
-    return s->n_slots * kv_blocks(s) * SPAN * s->n_heads * s->head_dim * rf_format_find(type)->bytes;
+    size_t block = SPAN * s->n_heads * s->head_dim * rf_format_find(type)->bytes;
+
+    return cpu_product(cpu_product(s->n_slots, kv_blocks(s)), block);
 }
 
 static size_t kv_table_bytes(const rf_kv_spec *s)
 {
-    return s->n_slots * kv_blocks(s) * sizeof(uint32_t);
+    return cpu_product(cpu_product(s->n_slots, kv_blocks(s)), sizeof(uint32_t));
 }
 
 static size_t kv_bytes(const rf_kv_spec *s)
 {
-    return cpu_alloc_bytes(kv_side_bytes(s, s->type_k)) + cpu_alloc_bytes(kv_side_bytes(s, s->type_v)) + cpu_alloc_bytes(kv_table_bytes(s));
+    size_t sides = cpu_sum(cpu_alloc_bytes(kv_side_bytes(s, s->type_k)), cpu_alloc_bytes(kv_side_bytes(s, s->type_v)));
+
+    return cpu_sum(sides, cpu_alloc_bytes(kv_table_bytes(s)));
 }
 
 static void kv_destroy(rf_kv *kv)
@@ -99,6 +103,7 @@ typedef struct {
     size_t channels, conv, state, window, m, k, u, g, vectors; /* floats of each part */
 } delta_sizes;
 
+/* SIZE_MAX where it is too large */
 static size_t delta_floats(const rf_delta_spec *s, delta_sizes *z)
 {
     size_t d = s->head_dim, pending = s->n_slots * RF_MAX_BLOCK;
@@ -112,6 +117,9 @@ static size_t delta_floats(const rf_delta_spec *s, delta_sizes *z)
     z->k = pending * s->n_k_heads * d;
     z->u = pending * s->n_v_heads * d;
     z->g = pending * s->n_v_heads;
+    /* more than all of them together, so that no product wrapped around if this does not */
+    if (cpu_product(cpu_product(s->n_slots, s->n_v_heads * d * d + 4 * RF_MAX_BLOCK * z->channels), 16) == SIZE_MAX)
+        return SIZE_MAX;
     return z->conv + z->vectors + z->state + z->window + z->m + z->k + z->u + z->g;
 }
 
@@ -119,7 +127,7 @@ static size_t delta_bytes(const rf_delta_spec *s)
 {
     delta_sizes z;
 
-    return cpu_alloc_bytes(delta_floats(s, &z) * sizeof(float));
+    return cpu_alloc_bytes(cpu_product(delta_floats(s, &z), sizeof(float)));
 }
 
 static void delta_destroy(rf_delta *delta)
@@ -166,7 +174,7 @@ static rf_delta *delta_create(rf_backend *b, const rf_delta_spec *s, rf_error *e
     t->cpu = cpu_of(b);
     t->spec = *s;
     t->tiles = tiles;
-    t->bytes = delta_floats(s, &z) * sizeof(float);
+    t->bytes = cpu_product(delta_floats(s, &z), sizeof(float));
     t->n_channels = z.channels;
     t->memory = cpu_alloc(t->cpu, t->bytes, "DeltaNet states", err);
     /* scratch: a state copy, q, k, u, o of one key head's value heads */
@@ -239,7 +247,9 @@ static size_t rope_bytes(size_t n_rot, size_t max_rows)
 {
     size_t half = n_rot / 2;
 
-    return cpu_alloc_bytes(half * sizeof(double)) + 2 * cpu_alloc_bytes(max_rows * half * sizeof(float));
+    size_t table = cpu_alloc_bytes(cpu_product(max_rows, half * sizeof(float)));
+
+    return cpu_sum(cpu_alloc_bytes(half * sizeof(double)), cpu_sum(table, table));
 }
 
 static void rope_destroy(rf_rope *rope)
@@ -264,8 +274,8 @@ static rf_rope *rope_create(rf_backend *b, size_t n_rot, double base, size_t max
     rope->half = n_rot / 2;
     rope->max_rows = max_rows;
     rope->frequency = cpu_alloc(rope->cpu, rope->half * sizeof *rope->frequency, "rotary tables", err);
-    rope->cosine = cpu_alloc(rope->cpu, max_rows * rope->half * sizeof *rope->cosine, "rotary tables", err);
-    rope->sine = cpu_alloc(rope->cpu, max_rows * rope->half * sizeof *rope->sine, "rotary tables", err);
+    rope->cosine = cpu_alloc(rope->cpu, cpu_product(max_rows, rope->half * sizeof(float)), "rotary tables", err);
+    rope->sine = cpu_alloc(rope->cpu, cpu_product(max_rows, rope->half * sizeof(float)), "rotary tables", err);
     if (!rope->frequency || !rope->cosine || !rope->sine) {
         rope_destroy(rope);
         return NULL;

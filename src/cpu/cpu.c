@@ -77,7 +77,7 @@ static const char *device_name(const rf_backend *b)
 static const char *arithmetic(const rf_backend *b)
 {
     (void)b;
-    return "cpu-1";
+    return "cpu-f32-1";
 }
 
 static void report(const rf_backend *b, void (*line)(const char *text))

@@ -119,6 +119,8 @@ static inline float *mat_row(rf_mat m, size_t row)
 void *cpu_alloc(rf_cpu *cpu, size_t bytes, const char *what, rf_error *err);
 void cpu_free(rf_cpu *cpu, void *p, size_t bytes);
 size_t cpu_alloc_bytes(size_t bytes); /* what cpu_alloc(bytes) holds */
+size_t cpu_product(size_t a, size_t b);   /* SIZE_MAX where a size is too large; so is a sum of such sizes */
+size_t cpu_sum(size_t a, size_t b);
 void cpu_memory_ops(rf_ops *ops);
 /* At least `floats` of scratch for every thread. */
 int cpu_need_scratch(rf_cpu *cpu, size_t floats, rf_error *err);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "cpu_internal.h"
 
@@ -17,10 +18,22 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
+size_t cpu_product(size_t a, size_t b)
+{
+    return b && a > SIZE_MAX / b ? SIZE_MAX : a * b;
+}
+
+size_t cpu_sum(size_t a, size_t b)
+{
+    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
+}
+
 size_t cpu_alloc_bytes(size_t bytes)
 {
     if (bytes == 0)
         return 0;
+    if (bytes > SIZE_MAX - HUGE_PAGE)
+        return SIZE_MAX;
     return bytes >= MAPPED_FROM ? round_up(bytes, PAGE) : round_up(bytes, CACHE_LINE);
 }
 
@@ -28,7 +41,7 @@ size_t cpu_alloc_bytes(size_t bytes)
 static void *map_aligned(size_t bytes)
 {
     size_t most = bytes + HUGE_PAGE, head;
-    unsigned char *p = mmap(NULL, most, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    unsigned char *p = mmap(NULL, most, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (p == MAP_FAILED)
         return NULL;
@@ -41,12 +54,20 @@ static void *map_aligned(size_t bytes)
     return p + head;
 }
 
+/* More than the machine has would only be refused page by page, by a signal. */
+static bool beyond_the_machine(size_t bytes)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+
+    return pages > 0 && bytes / (size_t)sysconf(_SC_PAGESIZE) >= (size_t)pages;
+}
+
 void *cpu_alloc(rf_cpu *cpu, size_t bytes, const char *what, rf_error *err)
 {
     size_t held = cpu_alloc_bytes(bytes ? bytes : 1);
     void *p = NULL;
 
-    if (bytes <= SIZE_MAX / 4) {
+    if (!beyond_the_machine(bytes)) {
         p = bytes >= MAPPED_FROM ? map_aligned(held) : aligned_alloc(CACHE_LINE, held);
         if (p && bytes < MAPPED_FROM)
             memset(p, 0, held);
@@ -75,12 +96,12 @@ void cpu_free(rf_cpu *cpu, void *p, size_t bytes)
 
 int cpu_need_scratch(rf_cpu *cpu, size_t floats, rf_error *err)
 {
-    size_t wanted = round_up(floats, CACHE_LINE / sizeof(float)), threads = (size_t)cpu->n_threads;
+    size_t wanted = floats < SIZE_MAX / 2 ? round_up(floats, CACHE_LINE / sizeof(float)) : floats, threads = (size_t)cpu->n_threads;
     float *p;
 
     if (wanted <= cpu->scratch_floats)
         return 0;
-    p = cpu_alloc(cpu, threads * wanted * sizeof(float), "scratch of the threads", err);
+    p = cpu_alloc(cpu, cpu_product(threads * sizeof(float), wanted), "scratch of the threads", err);
     if (!p)
         return -1;
     cpu_free(cpu, cpu->scratch, threads * cpu->scratch_floats * sizeof(float));

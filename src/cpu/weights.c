@@ -192,14 +192,16 @@ static unsigned weight_wants(const rf_weight *w)
 
 static size_t act_blocks(size_t max_rows, size_t max_cols)
 {
-    return max_rows * ((max_cols + Q8_BLOCK - 1) / Q8_BLOCK);
+    return cpu_product(max_rows, max_cols / Q8_BLOCK + (max_cols % Q8_BLOCK != 0));
 }
 
 static size_t act_bytes(size_t max_rows, size_t max_cols)
 {
     size_t blocks = act_blocks(max_rows, max_cols);
 
-    return cpu_alloc_bytes(blocks * Q8_BLOCK) + cpu_alloc_bytes(blocks * sizeof(float)) + cpu_alloc_bytes(blocks * sizeof(int32_t));
+    size_t numbers = cpu_alloc_bytes(cpu_product(blocks, sizeof(float))); /* scales; as many offsets */
+
+    return cpu_sum(cpu_alloc_bytes(cpu_product(blocks, Q8_BLOCK)), cpu_sum(numbers, numbers));
 }
 
 static void act_destroy(rf_act *act)
@@ -227,9 +229,9 @@ static rf_act *act_create(rf_backend *b, size_t max_rows, size_t max_cols, rf_er
     act->cpu = cpu_of(b);
     act->max_rows = max_rows;
     act->max_cols = max_cols;
-    act->q = cpu_alloc(act->cpu, blocks * Q8_BLOCK, "activations", err);
-    act->d = cpu_alloc(act->cpu, blocks * sizeof *act->d, "activations", err);
-    act->offset = cpu_alloc(act->cpu, blocks * sizeof *act->offset, "activations", err);
+    act->q = cpu_alloc(act->cpu, cpu_product(blocks, Q8_BLOCK), "activations", err);
+    act->d = cpu_alloc(act->cpu, cpu_product(blocks, sizeof *act->d), "activations", err);
+    act->offset = cpu_alloc(act->cpu, cpu_product(blocks, sizeof *act->offset), "activations", err);
     if (act->q && act->d && act->offset)
         return act;
     act_destroy(act);

@@ -1,0 +1,22 @@
+# Tests of the CPU backend.
+if HAVE_CMOCKA
+CPU_LIBS = $(cpu_libraries) libbase.a $(CMOCKA_LIBS)
+cpu_tests = tests/test_cpu_attention tests/test_cpu_basic tests/test_cpu_delta \
+	tests/test_cpu_logits tests/test_cpu_matmul tests/test_cpu_memory
+check_PROGRAMS += $(cpu_tests)
+TESTS += $(cpu_tests)
+cpu_devices = tests/cpu_devices.c tests/cpu_devices.h tests/check.h
+tests_test_cpu_attention_SOURCES = tests/test_cpu_attention.c $(cpu_devices)
+tests_test_cpu_attention_LDADD = $(CPU_LIBS)
+tests_test_cpu_basic_SOURCES = tests/test_cpu_basic.c $(cpu_devices)
+tests_test_cpu_basic_LDADD = $(CPU_LIBS)
+tests_test_cpu_delta_SOURCES = tests/test_cpu_delta.c $(cpu_devices)
+tests_test_cpu_delta_LDADD = $(CPU_LIBS)
+tests_test_cpu_logits_SOURCES = tests/test_cpu_logits.c $(cpu_devices)
+tests_test_cpu_logits_LDADD = $(CPU_LIBS)
+tests_test_cpu_matmul_SOURCES = tests/test_cpu_matmul.c $(cpu_devices)
+tests_test_cpu_matmul_LDADD = $(CPU_LIBS)
+tests_test_cpu_memory_SOURCES = tests/test_cpu_memory.c $(cpu_devices)
+tests_test_cpu_memory_LDFLAGS = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
+tests_test_cpu_memory_LDADD = $(CPU_LIBS)
+endif
