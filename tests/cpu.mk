@@ -20,3 +20,8 @@ tests_test_cpu_memory_SOURCES = tests/test_cpu_memory.c $(cpu_devices)
 tests_test_cpu_memory_LDFLAGS = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
 tests_test_cpu_memory_LDADD = $(CPU_LIBS)
 endif
+
+# make tests/bench_cpu
+EXTRA_PROGRAMS = tests/bench_cpu
+tests_bench_cpu_SOURCES = tests/bench_cpu.c
+tests_bench_cpu_LDADD = $(cpu_libraries) libbase.a

@@ -360,7 +360,7 @@ static uint64_t bytes_read(uint32_t type, size_t n_rows, bool nodes)
     static const size_t ends[] = {64, 128};
     static const rf_range node = {0, 2};
     job j = {.type = type, .n_out = 100, .n_in = 128, .n_rows = n_rows};
-    float out[100 * RF_MAX_BLOCK];
+    float out[100 * 40];
     uint64_t bytes;
     device d = device_open("auto", 1);
 
@@ -386,7 +386,7 @@ static void a_verify_reads_the_weights_once(void **state)
     for (int nodes = 0; nodes < 2; nodes++) {
         assert_int_equal(bytes_read(RF_TYPE_Q8_0, 1, nodes), 7 * 4 * 544); /* 7 blocks of 16 rows, 4 k blocks */
         assert_int_equal(bytes_read(RF_TYPE_F16, 1, nodes), 7 * 16 * 128 * 2);
-        for (size_t rows = 2; rows <= RF_MAX_BLOCK; rows++) {
+        for (size_t rows = 2; rows <= 40; rows += rows < RF_MAX_BLOCK ? 1 : 12) {
             assert_int_equal(bytes_read(RF_TYPE_Q8_0, rows, nodes), bytes_read(RF_TYPE_Q8_0, 1, nodes));
             assert_int_equal(bytes_read(RF_TYPE_BF16, rows, nodes), bytes_read(RF_TYPE_BF16, 1, nodes));
         }

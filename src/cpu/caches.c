@@ -164,7 +164,6 @@ static void place_parts(rf_delta *t, const delta_sizes *z)
 static rf_delta *delta_create(rf_backend *b, const rf_delta_spec *s, rf_error *err)
 {
     rf_delta *t = calloc(1, sizeof *t);
-    size_t d = s->head_dim, tiles = s->n_v_heads / s->n_k_heads;
     delta_sizes z;
 
     if (!t) {
@@ -173,12 +172,11 @@ static rf_delta *delta_create(rf_backend *b, const rf_delta_spec *s, rf_error *e
     }
     t->cpu = cpu_of(b);
     t->spec = *s;
-    t->tiles = tiles;
+    t->tiles = s->n_v_heads / s->n_k_heads;
     t->bytes = cpu_product(delta_floats(s, &z), sizeof(float));
     t->n_channels = z.channels;
     t->memory = cpu_alloc(t->cpu, t->bytes, "DeltaNet states", err);
-    /* scratch: a state copy, q, k, u, o of one key head's value heads */
-    if (!t->memory || cpu_need_scratch(t->cpu, tiles * d * d + (4 + tiles) * (d + 16), err) != 0) {
+    if (!t->memory || cpu_need_scratch(t->cpu, delta_scratch_floats(s->head_dim), err) != 0) {
         delta_destroy(t);
         return NULL;
     }

@@ -9,6 +9,7 @@
 #define Q8_BLOCK 32    /* weights of a block along a row */
 #define Q8_TILE_BYTES (Q8_BLOCK * OUT_LANES) /* int8 of 16 rows x 32 columns */
 #define MAX_TILE_ROWS RF_MAX_BLOCK           /* activation rows a pass over the weights serves */
+#define MAX_STRIP 64                         /* columns of a DeltaNet state that are worked on at a time */
 
 /* Every ISA level compiles the same sources; its functions are told apart by a suffix. */
 #define RF_ISA_PASTE(name, isa) name##_##isa
@@ -72,9 +73,11 @@ struct rf_act {
     rf_cpu *cpu;
     size_t max_rows, max_cols, n_cols;
     rf_mat x;
-    int8_t *q;        /* [rows][n_cols] */
-    float *d;         /* [rows][n_cols / 32] */
-    int32_t *offset;  /* [rows][n_cols / 32]: -128 * sum of q: undoes the + 128 of packed weights */
+    /* Rows in tiles of MAX_TILE_ROWS (the last has fewer), which the kernels stream: a tile is [k block][row of the tile]. */
+    size_t n_rows;
+    int8_t *q;        /* [32] each */
+    float *d;
+    int32_t *offset;  /* -128 * sum of q: undoes the + 128 of packed weights */
 };
 
 struct rf_rope {
@@ -109,6 +112,17 @@ struct rf_delta {
     float *memory;       /* all of them */
     size_t bytes;
 };
+
+static inline size_t round_to_lanes(size_t n)
+{
+    return (n + OUT_LANES - 1) / OUT_LANES * OUT_LANES;
+}
+
+/* Floats of scratch a thread needs for a DeltaNet head: a strip of its state; q, k, v and u of a tile of rows. */
+static inline size_t delta_scratch_floats(size_t head_dim)
+{
+    return head_dim * MAX_STRIP + 4 * MAX_TILE_ROWS * round_to_lanes(head_dim);
+}
 
 static inline float *mat_row(rf_mat m, size_t row)
 {

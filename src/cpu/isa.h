@@ -10,9 +10,16 @@ void RF_ISA_NAME(attention_ops)(rf_ops *ops);
 void RF_ISA_NAME(delta_ops)(rf_ops *ops);
 void RF_ISA_NAME(logit_ops)(rf_ops *ops);
 
-/* acc[r][lane] = sum over n_kb blocks, ascending, of fma((float)isum, dw * dx, acc) from +0, for n_rows (1 .. MAX_TILE_ROWS) activation rows.
- * w: [n_kb] tiles (bytes are q + 128), dw: [n_kb][16] f16. x, dx, offset: first row's; strides in elements. */
-void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, size_t n_rows, const int8_t *x, size_t x_stride,
-                          const float *dx, const int32_t *offset, size_t d_stride, float acc[][OUT_LANES]);
+/* A tile of activations from one k block on: [k block][n_rows]. */
+typedef struct {
+    size_t n_rows; /* 1 .. MAX_TILE_ROWS */
+    const int8_t *q; /* [32] each */
+    const float *d;
+    const int32_t *offset;
+} act_tile;
+
+/* acc[r][lane] = sum over n_kb blocks, ascending, of fma((float)isum, dw * dx, acc) from +0, for the rows of the tile.
+ * w: [n_kb] tiles (bytes are q + 128), dw: [n_kb][16] f16. */
+void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x, float acc[][OUT_LANES]);
 
 #endif

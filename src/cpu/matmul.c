@@ -1,11 +1,13 @@
-/* Matmul: lanes are output rows. Parallel over blocks of 16 outputs; a block's weights serve up to MAX_TILE_ROWS activation rows a pass. */
+/* Matmul: lanes are output rows. Parallel over blocks of 16 outputs; a block's weights serve up to MAX_TILE_ROWS activation rows a pass, and
+ * wait in the cache for the next pass: memory is read once, whatever the number of rows. */
 #include "config.h"
 
 #include "../quant.h"
 #include "isa.h"
 #include "vec16.h"
 
-#define PARALLEL_BLOCKS 4          /* output blocks below which one thread is enough */
+#define PARALLEL_BLOCKS 4      /* output blocks below which one thread is enough */
+#define PARALLEL_COLUMNS 16384 /* activations below which one thread quantises */
 
 typedef float tile_sums[MAX_TILE_ROWS][OUT_LANES];
 
@@ -39,24 +41,36 @@ static void quantize_block(const float *x, int8_t *q, float *d, int32_t *offset)
     *offset = -128 * sum;
 }
 
+/* Where row r's k block 0 is, in blocks; the next k block is `step` further. */
+static size_t act_place(size_t n_rows, size_t n_kb, size_t r, size_t *step)
+{
+    size_t first = r / MAX_TILE_ROWS * MAX_TILE_ROWS;
+
+    *step = n_rows - first < MAX_TILE_ROWS ? n_rows - first : MAX_TILE_ROWS;
+    return first * n_kb + r % MAX_TILE_ROWS;
+}
+
 static void quantize(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat x, unsigned wants, rf_act *act)
 {
     size_t n_kb = n_cols / Q8_BLOCK;
 
     act->x = x;
+    act->n_rows = n_rows;
     act->n_cols = n_cols;
     if (!(wants & 2u))
         return;
-#pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_of(b)->n_threads) if (n_rows * n_cols >= 16384)
+#pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_of(b)->n_threads) if (n_rows * n_cols >= PARALLEL_COLUMNS)
     for (size_t r = 0; r < n_rows; r++)
-        for (size_t kb = 0; kb < n_kb; kb++)
-            quantize_block(mat_row(x, r) + kb * Q8_BLOCK, act->q + r * n_cols + kb * Q8_BLOCK, act->d + r * n_kb + kb,
-                           act->offset + r * n_kb + kb);
+        for (size_t kb = 0; kb < n_kb; kb++) {
+            size_t step, at = act_place(n_rows, n_kb, r, &step) + kb * step;
+
+            quantize_block(mat_row(x, r) + kb * Q8_BLOCK, act->q + at * Q8_BLOCK, act->d + at, act->offset + at);
+        }
 }
 
 /* ---- float weights: acc = fma(w, x, acc), k ascending */
 
-static inline v16 load_weights(const unsigned char *w, uint32_t type, size_t k)
+static inline v16 load_weights(const unsigned char *w, const uint32_t type, size_t k)
 {
     if (type == RF_TYPE_F32)
         return v_load((const float *)(const void *)w + k * OUT_LANES);
@@ -65,44 +79,65 @@ static inline v16 load_weights(const unsigned char *w, uint32_t type, size_t k)
     return v_load_bf16((const uint16_t *)(const void *)w + k * OUT_LANES);
 }
 
-static inline __attribute__((always_inline)) void float_rows(const size_t n, const unsigned char *w, uint32_t type, size_t first, size_t end,
-                                                             rf_mat x, size_t row, float out[][OUT_LANES])
+/* n and type are constants, so that the accumulators live in registers. */
+static inline __attribute__((always_inline)) void float_rows(const size_t n, const uint32_t type, const unsigned char *w, size_t first,
+                                                             size_t end, rf_mat x, size_t row, float out[][OUT_LANES])
 {
-    v16 acc[4];
-    const float *p[4];
+    v16 acc[MAX_TILE_ROWS];
+    const float *p = mat_row(x, row);
+    size_t stride = x.stride;
 
-    for (size_t r = 0; r < n; r++) {
+#pragma GCC unroll 16
+    for (size_t r = 0; r < n; r++)
         acc[r] = v_set1(0);
-        p[r] = mat_row(x, row + r);
-    }
     for (size_t k = first; k < end; k++) {
         v16 weights = load_weights(w, type, k);
 
+#pragma GCC unroll 16
         for (size_t r = 0; r < n; r++)
-            acc[r] = v_fma(weights, v_set1(p[r][k]), acc[r]);
+            acc[r] = v_fma(weights, v_set1(p[r * stride + k]), acc[r]);
     }
+#pragma GCC unroll 16
     for (size_t r = 0; r < n; r++)
         v_store(out[r], acc[r]);
 }
 
-static void float_tile(const rf_weight *w, size_t block, const rf_act *x, size_t first, size_t end, size_t row, size_t n_rows, tile_sums out)
+static inline __attribute__((always_inline)) void float_tile_of(const uint32_t type, const unsigned char *w, size_t first, size_t end, rf_mat x,
+                                                                size_t row, size_t n_rows, float out[][OUT_LANES])
 {
-    const unsigned char *weights = w->data + block * w->n_cols * OUT_LANES * rf_format_find(w->type)->bytes;
     size_t r = 0;
 
+    for (; V_REGISTERS >= 32 && r + 16 <= n_rows; r += 16)
+        float_rows(16, type, w, first, end, x, row + r, out + r);
+    for (; V_REGISTERS >= 32 && r + 8 <= n_rows; r += 8)
+        float_rows(8, type, w, first, end, x, row + r, out + r);
     for (; r + 4 <= n_rows; r += 4)
-        float_rows(4, weights, w->type, first, end, x->x, row + r, out + r);
-    for (; r < n_rows; r++)
-        float_rows(1, weights, w->type, first, end, x->x, row + r, out + r);
+        float_rows(4, type, w, first, end, x, row + r, out + r);
+    for (; r + 2 <= n_rows; r += 2)
+        float_rows(2, type, w, first, end, x, row + r, out + r);
+    if (r < n_rows)
+        float_rows(1, type, w, first, end, x, row + r, out + r);
 }
 
-/* ---- any weights: columns [first, end) of one block of outputs */
+static void float_tile(const rf_weight *w, size_t block, const rf_act *x, size_t first, size_t end, size_t row, size_t n_rows, tile_sums out)
+{
+    const unsigned char *weights = w->data + block * w->n_cols * OUT_LANES * (w->type == RF_TYPE_F32 ? 4 : 2);
+
+    switch (w->type) {
+    case RF_TYPE_F32: float_tile_of(RF_TYPE_F32, weights, first, end, x->x, row, n_rows, out); break;
+    case RF_TYPE_F16: float_tile_of(RF_TYPE_F16, weights, first, end, x->x, row, n_rows, out); break;
+    default: float_tile_of(RF_TYPE_BF16, weights, first, end, x->x, row, n_rows, out); break;
+    }
+}
+
+/* ---- any weights: columns [first, end) of one block of outputs, for the tile of rows that starts at `row` */
 
 static void sum_columns(const rf_weight *w, size_t block, const rf_act *x, size_t first, size_t end, size_t row, size_t n_rows, tile_sums out)
 {
-    size_t n_kb = w->n_cols / Q8_BLOCK, kb = first / Q8_BLOCK;
+    size_t n_kb = w->n_cols / Q8_BLOCK, kb = first / Q8_BLOCK, step, at;
     const unsigned char *tiles;
     const uint16_t *scales;
+    act_tile tile;
 
     if (w->type != RF_TYPE_Q8_0) {
         float_tile(w, block, x, first, end, row, n_rows, out);
@@ -110,8 +145,9 @@ static void sum_columns(const rf_weight *w, size_t block, const rf_act *x, size_
     }
     tiles = w->data + (block * n_kb + kb) * Q8_TILE_BYTES;
     scales = (const uint16_t *)(const void *)(w->data + w->n_blocks * n_kb * Q8_TILE_BYTES) + (block * n_kb + kb) * OUT_LANES;
-    RF_ISA_NAME(q8_tile)((end - first) / Q8_BLOCK, tiles, scales, n_rows, x->q + row * x->n_cols + kb * Q8_BLOCK, x->n_cols,
-                         x->d + row * n_kb + kb, x->offset + row * n_kb + kb, n_kb, out);
+    at = act_place(x->n_rows, n_kb, row, &step) + kb * step;
+    tile = (act_tile){n_rows, x->q + at * Q8_BLOCK, x->d + at, x->offset + at};
+    RF_ISA_NAME(q8_tile)((end - first) / Q8_BLOCK, tiles, scales, &tile, out);
 }
 
 static void store_tile(const rf_weight *w, size_t block, size_t n_rows, tile_sums sums, float *out, size_t stride)
@@ -122,9 +158,9 @@ static void store_tile(const rf_weight *w, size_t block, size_t n_rows, tile_sum
         memcpy(out + r * stride + first, sums[r], n * sizeof(float));
 }
 
-static void count(rf_backend *b, const rf_weight *w, size_t n_rows)
+static void count(rf_backend *b, const rf_weight *w)
 {
-    cpu_of(b)->stats.weight_bytes_read += w->bytes * ((n_rows + MAX_TILE_ROWS - 1) / MAX_TILE_ROWS);
+    cpu_of(b)->stats.weight_bytes_read += w->bytes;
 }
 
 static void matmul(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_mat y)
@@ -138,7 +174,7 @@ static void matmul(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_ac
             sum_columns(w, block, x, 0, w->n_cols, row, n, sums);
             store_tile(w, block, n, sums, mat_row(y, row), y.stride);
         }
-    count(b, w, n_rows);
+    count(b, w);
 }
 
 /* The tree over local units [units.first, + count). */
@@ -171,7 +207,7 @@ static void matmul_nodes(rf_backend *b, size_t n_rows, const rf_weight *w, const
                 sum_units(w, block, x, w->nodes[node], row, n, sums);
                 store_tile(w, block, n, sums, out + (node * n_rows + row) * w->n_rows, w->n_rows);
             }
-    count(b, w, n_rows);
+    count(b, w);
 }
 
 void RF_ISA_NAME(matmul_ops)(rf_ops *ops)

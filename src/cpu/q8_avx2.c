@@ -1,63 +1,75 @@
-/* Q8_0 dot products by AVX2: both sides are widened to 16 bits, so that every product and pair sum is exact (also for weights of -128). */
+/* Q8_0 dot products by AVX2: |w| times x with the sign of w. |w| <= 128 as an unsigned byte and |x| <= 127, so that a pair is at most
+ * 32512 and every sum is exact, also for weights of -128. */
 #include <immintrin.h>
 
 #include "isa.h"
 
+#define HALVES 2 /* of 8 output rows, and so of the 64 bytes of a group */
 #define GROUPS (Q8_BLOCK / 4)
+#define MOST 4 /* rows at a time */
 
-/* Sums of pairs for rows 4q .. 4q+3: {row, row, next, next, ...} */
-static inline __m256i pairs(const unsigned char *w, __m256i x)
+static inline __attribute__((always_inline)) __m256i four(const int8_t *x)
 {
-    const __m128i signs = _mm_set1_epi8((char)0x80);
-    __m128i bytes = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(const void *)w), signs); /* q + 128 -> q */
+    int32_t bytes;
 
-    return _mm256_madd_epi16(_mm256_cvtepi8_epi16(bytes), x);
+    __builtin_memcpy(&bytes, x, sizeof bytes);
+    return _mm256_set1_epi32(bytes);
 }
 
-/* 16 block sums from 4 vectors of pairs */
-static inline void fold(const __m256i p[4], __m256i *low, __m256i *high)
+/* acc[first .. first + n) += one k block. n is a constant; q, d: the first of these rows. */
+static inline __attribute__((always_inline)) void block(const size_t n, const unsigned char *w, const uint16_t *dw, const int8_t *q,
+                                                        const float *d, float acc[][OUT_LANES])
 {
-    __m256i a = _mm256_hadd_epi32(p[0], p[1]), b = _mm256_hadd_epi32(p[2], p[3]);
+    const __m256i bias = _mm256_set1_epi8((char)0x80), ones = _mm256_set1_epi16(1);
+    __m256i sum[MOST][HALVES];
 
-    *low = _mm256_permute4x64_epi64(a, 0xd8);
-    *high = _mm256_permute4x64_epi64(b, 0xd8);
-}
+#pragma GCC unroll 4
+    for (size_t r = 0; r < n; r++)
+        sum[r][0] = sum[r][1] = _mm256_setzero_si256();
+    for (size_t g = 0; g < GROUPS; g++)
+#pragma GCC unroll 2
+        for (size_t half = 0; half < HALVES; half++) {
+            __m256i biased = _mm256_loadu_si256((const __m256i *)(const void *)(w + (g * HALVES + half) * 32));
+            __m256i signed_w = _mm256_xor_si256(biased, bias), size_w = _mm256_abs_epi8(signed_w);
 
-static inline void block_sums(const unsigned char *w, const int8_t *x, __m256i *low, __m256i *high)
-{
-    __m256i sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
+#pragma GCC unroll 4
+            for (size_t r = 0; r < n; r++) {
+                __m256i pairs = _mm256_maddubs_epi16(size_w, _mm256_sign_epi8(four(q + r * Q8_BLOCK + g * 4), signed_w));
 
-    for (size_t g = 0; g < GROUPS; g++) {
-        int32_t x4;
-        __m256i wide;
-
-        __builtin_memcpy(&x4, x + g * 4, sizeof x4);
-        wide = _mm256_cvtepi8_epi16(_mm_set1_epi32(x4));
-        for (size_t q = 0; q < 4; q++)
-            sums[q] = _mm256_add_epi32(sums[q], pairs(w + (g * OUT_LANES + q * 4) * 4, wide));
-    }
-    fold(sums, low, high);
-}
-
-void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, size_t n_rows, const int8_t *x, size_t x_stride,
-                          const float *dx, const int32_t *offset, size_t d_stride, float acc[][OUT_LANES])
-{
-    (void)offset;
-    for (size_t r = 0; r < n_rows; r++)
-        for (size_t lane = 0; lane < OUT_LANES; lane++)
-            acc[r][lane] = 0;
-    for (size_t kb = 0; kb < n_kb; kb++) {
-        __m256 scale_low = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(dw + kb * OUT_LANES)));
-        __m256 scale_high = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(dw + kb * OUT_LANES + 8)));
-
-        for (size_t r = 0; r < n_rows; r++) {
-            __m256 d = _mm256_set1_ps(dx[r * d_stride + kb]);
-            __m256i low, high;
-
-            block_sums(w + kb * Q8_TILE_BYTES, x + r * x_stride + kb * Q8_BLOCK, &low, &high);
-            _mm256_storeu_ps(acc[r], _mm256_fmadd_ps(_mm256_cvtepi32_ps(low), _mm256_mul_ps(scale_low, d), _mm256_loadu_ps(acc[r])));
-            _mm256_storeu_ps(acc[r] + 8,
-                             _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), _mm256_mul_ps(scale_high, d), _mm256_loadu_ps(acc[r] + 8)));
+                sum[r][half] = _mm256_add_epi32(sum[r][half], _mm256_madd_epi16(pairs, ones));
+            }
         }
+#pragma GCC unroll 2
+    for (size_t half = 0; half < HALVES; half++) {
+        __m256 scale = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(dw + half * 8)));
+
+#pragma GCC unroll 4
+        for (size_t r = 0; r < n; r++) {
+            __m256 by = _mm256_mul_ps(scale, _mm256_set1_ps(d[r]));
+
+            _mm256_storeu_ps(acc[r] + half * 8, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r][half]), by, _mm256_loadu_ps(acc[r] + half * 8)));
+        }
+    }
+}
+
+void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x, float acc[][OUT_LANES])
+{
+    const int8_t *q = x->q;
+    const float *d = x->d;
+
+    __builtin_memset(acc, 0, x->n_rows * sizeof acc[0]);
+    for (size_t kb = 0; kb < n_kb; kb++, w += Q8_TILE_BYTES, dw += OUT_LANES) {
+        size_t left = x->n_rows, r = 0;
+
+        for (; left >= MOST; left -= MOST, r += MOST)
+            block(MOST, w, dw, q + r * Q8_BLOCK, d + r, acc + r);
+        if (left == 3)
+            block(3, w, dw, q + r * Q8_BLOCK, d + r, acc + r);
+        else if (left == 2)
+            block(2, w, dw, q + r * Q8_BLOCK, d + r, acc + r);
+        else if (left == 1)
+            block(1, w, dw, q + r * Q8_BLOCK, d + r, acc + r);
+        q += x->n_rows * Q8_BLOCK;
+        d += x->n_rows;
     }
 }

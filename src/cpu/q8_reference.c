@@ -12,17 +12,16 @@ static void block_sums(const unsigned char *w, const int8_t *x, int32_t offset, 
                 sum[lane] += (int32_t)w[(group * OUT_LANES + lane) * 4 + i] * x[group * 4 + i];
 }
 
-void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, size_t n_rows, const int8_t *x, size_t x_stride,
-                          const float *dx, const int32_t *offset, size_t d_stride, float acc[][OUT_LANES])
+void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x, float acc[][OUT_LANES])
 {
-    for (size_t r = 0; r < n_rows; r++) {
-        memset(acc[r], 0, sizeof acc[r]);
-        for (size_t kb = 0; kb < n_kb; kb++) {
+    memset(acc, 0, x->n_rows * sizeof acc[0]);
+    for (size_t kb = 0; kb < n_kb; kb++)
+        for (size_t r = 0; r < x->n_rows; r++) {
+            size_t at = kb * x->n_rows + r;
             int32_t sum[OUT_LANES];
 
-            block_sums(w + kb * Q8_TILE_BYTES, x + r * x_stride + kb * Q8_BLOCK, offset[r * d_stride + kb], sum);
+            block_sums(w + kb * Q8_TILE_BYTES, x->q + at * Q8_BLOCK, x->offset[at], sum);
             for (int lane = 0; lane < OUT_LANES; lane++)
-                acc[r][lane] = fmaf((float)sum[lane], rf_f16_to_f32(dw[kb * OUT_LANES + (size_t)lane]) * dx[r * d_stride + kb], acc[r][lane]);
+                acc[r][lane] = fmaf((float)sum[lane], rf_f16_to_f32(dw[kb * OUT_LANES + (size_t)lane]) * x->d[at], acc[r][lane]);
         }
-    }
 }

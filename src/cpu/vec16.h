@@ -14,6 +14,13 @@
 
 #define LANES 16
 
+/* How many 16-lane vectors the registers hold: what a kernel may keep in them. */
+#if defined(RF_ISA_AVX512)
+#define V_REGISTERS 32
+#else
+#define V_REGISTERS 8
+#endif
+
 #if defined(RF_ISA_AVX512)
 #include <immintrin.h>
 typedef __m512 v16;
@@ -238,12 +245,27 @@ static inline float s_sigmoid(float x)
     return t[0];
 }
 
-/* log(1 + e^x), formed in double and rounded once */
+/* log(1 + e^x) within 2 ulp: max(x, 0) + log(1 + e), e = exp(-|x|); log(1 + e) = 2 artanh(s), s = e / (2 + e) <= 1/3, by its series. */
+static inline v16 v_softplus(v16 x)
+{
+    v16 zero = v_set1(0.0f), e = v_exp(v_min(x, v_sub(zero, x))), s = v_div(e, v_add(v_set1(2.0f), e)), square = v_mul(s, s), p;
+
+    p = v_set1(2.0f / 15);
+    p = v_fma(p, square, v_set1(2.0f / 13));
+    p = v_fma(p, square, v_set1(2.0f / 11));
+    p = v_fma(p, square, v_set1(2.0f / 9));
+    p = v_fma(p, square, v_set1(2.0f / 7));
+    p = v_fma(p, square, v_set1(2.0f / 5));
+    p = v_fma(p, square, v_set1(2.0f / 3));
+    return v_add(v_max(x, zero), v_fma(v_mul(s, square), p, v_add(s, s)));
+}
+
 static inline float s_softplus(float x)
 {
-    double d = (double)x;
+    float t[LANES];
 
-    return (float)(d > 0 ? d + log1p(exp(-d)) : log1p(exp(d)));
+    v_store(t, v_softplus(v_set1(x)));
+    return t[0];
 }
 
 /* sum of fma(a, b, lane) by 16 lanes */
