@@ -575,6 +575,33 @@ static void test_window_pattern(void **state)
     edit_free(&f);
 }
 
+/* A context that no memory holds: a sentence, and nothing left behind (the backend's own scratch may grow once). */
+static void test_no_memory(void **state)
+{
+    size_t begin[RF_N_AXES][2];
+    rf_backend *b = rf_cpu_create(1, "auto", NULL);
+    rf_comm *self = rf_comm_create_self(b);
+    const rf_model_sizes sizes = {1, (size_t)1 << 46, 16, RF_TYPE_F32, RF_TYPE_F32};
+    const rf_qwen35_options options = {true, NULL, 0};
+    uint64_t held[2];
+    rf_shard shard;
+
+    (void)state;
+    whole_shard(&target, true, NULL, begin, &shard);
+    for (size_t i = 0; i < 2; i++) {
+        const rf_model_env env = {b, self, self, &shard, sizes};
+        rf_error err = {0};
+
+        assert_null(rf_qwen35_create(&env, target_file, &target, &options, NULL, NULL, &err));
+        assert_int_equal(err.code, RF_ERR_MEMORY);
+        assert_true(err.text[0] && !strchr(err.text, '\n'));
+        held[i] = b->ops->stats(b).allocated_bytes;
+    }
+    rf_comm_destroy(self);
+    b->ops->destroy(b);
+    assert_true(held[0] == held[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -586,7 +613,7 @@ int main(void)
         cmocka_unit_test(test_bad_d2t),         cmocka_unit_test(test_header_variants),
         cmocka_unit_test(test_sharing),         cmocka_unit_test(test_bf16_vectors),
         cmocka_unit_test(test_own_vocabulary),  cmocka_unit_test(test_older_drafter),
-        cmocka_unit_test(test_window_pattern),
+        cmocka_unit_test(test_window_pattern),  cmocka_unit_test(test_no_memory),
     };
 
     return cmocka_run_group_tests_name("model files", tests, set_up, tear_down);
