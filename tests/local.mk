@@ -93,6 +93,11 @@ check_PROGRAMS += tests/test_rank_parts
 TESTS += tests/test_rank_parts
 tests_test_rank_parts_SOURCES = tests/test_rank_parts.c tests/check.h
 tests_test_rank_parts_LDADD = $(rank_libraries) $(rank_system_libraries) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/test_free_runs
+TESTS += tests/test_free_runs
+tests_test_free_runs_SOURCES = tests/test_free_runs.c tests/check.h
+tests_test_free_runs_CPPFLAGS = $(AM_CPPFLAGS) -DRF_TEST_DATA=\"$(abs_top_srcdir)/tests/data\"
+tests_test_free_runs_LDADD = $(rank_libraries) $(rank_system_libraries) $(CMOCKA_LIBS)
 check_PROGRAMS += tests/test_no_allocation
 TESTS += tests/test_no_allocation
 tests_test_no_allocation_SOURCES = tests/test_no_allocation.c tests/check.h
