@@ -49,6 +49,7 @@ rf_bpe *rf_bpe_create(rf_merge *merges, size_t n_merges)
         return NULL;
     }
     b->merge = merges;
+    /* A pair that comes again stays out: a file full of the same one would make one long chain. */
     for (size_t rank = 0; rank < n_merges; rank++)
         if (find_merge(b, merges[rank].left, merges[rank].right) < 0)
             rf_hash_index_add(&b->index, pair_hash(b, merges[rank].left, merges[rank].right), (int32_t)rank);

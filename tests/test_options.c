@@ -311,6 +311,7 @@ static void sampling(void **state)
     bad("--repeat-penalty 1.1", "only 1 (none)");
     bad("--repeat-penalty 0", "only 1 (none)");
     bad("--repeat-penalty x", "expected a number");
+    bad("--presence-penalty -nan", "expected a number");
     noticed("--repeat-last-n 64", "--repeat-last-n: ", 1);
     bad("--repeat-last-n -2", "at least -1");
 }
@@ -383,6 +384,7 @@ static void unknown_and_abbreviated(void **state)
     bad("--ctx", "unknown flag --ctx");
     bad("-ng 5", "unknown flag -ng");
     bad("---model x", "unknown flag ---model");
+    bad("---raw", "unknown flag ---raw");
     bad("-- x", "unexpected argument \"x\"");
     bad("hello", "unexpected argument \"hello\"");
     bad("-p two words", "unexpected argument \"words\"");

@@ -62,6 +62,8 @@ static void every_short_string(void **state)
         if (!finishable)
             assert_int_equal(rf_utf8_unfinished(s, 2), (unsigned char)s[1] >= 0xC2 && (unsigned char)s[1] <= 0xF4);
     }
+    assert_int_equal(rf_utf8_length("\xF4\x90\x80\x80", 4), 0); /* U+110000 */
+    assert_int_equal(rf_utf8_length("\xF5\x80\x80\x80", 4), 0);
     assert_int_equal(rf_utf8_length("", 0), 0);
     assert_int_equal(rf_utf8_unfinished("", 0), 0);
     assert_int_equal(rf_utf8_unfinished("\x80\x80\x80\x80", 4), 0);

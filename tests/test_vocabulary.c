@@ -126,6 +126,16 @@ static void awkward_special_tokens(void **state)
     ENCODES(t, "hello", true, ID_UNKNOWN);
     ENCODES(t, "hell", true, ID_HELL);
     rf_tokenizer_destroy(t);
+    vocabulary.types[ID_UNUSED] = RF_TOKEN_CONTROL; /* longer than a user-defined one, then as long as it */
+    t = create();
+    ENCODES(t, "<think>!", true, ID_UNUSED);
+    ENCODES(t, "<think>!", false, ID_THINK, B('!'));
+    rf_tokenizer_destroy(t);
+    vocabulary.tokens[ID_UNUSED] = text_of("<think>");
+    t = create();
+    ENCODES(t, "<think>", true, ID_UNUSED);
+    ENCODES(t, "<think>", false, ID_THINK);
+    rf_tokenizer_destroy(t);
     vocabulary.tokens[ID_UNUSED] = text_of("");
     t = create();
     ENCODES(t, "he", false, ID_HE);
