@@ -12,8 +12,8 @@
 #include "mpi_call.h"
 #endif
 
+#define STAGE_FLOATS (RF_STAGE_BYTES / sizeof(float))
 #define TWO_SHOT_BYTES ((size_t)32 << 10) /* node sums of one rank above this are scattered by columns */
-#define CHECK_SIZES 4
 
 struct rf_comm {
     rf_backend *b;
@@ -166,7 +166,7 @@ static void plain_allreduce(const rf_comm *c, const rf_sum_plan *p, const float 
 }
 #endif
 
-static void sum_host(rf_comm *c, const rf_sum_plan *p, size_t n, const float *nodes, float *out)
+void rf_comm_sum_host(rf_comm *c, const rf_sum_plan *p, size_t n, const float *nodes, float *out)
 {
     size_t most, piece;
 
@@ -181,7 +181,7 @@ static void sum_host(rf_comm *c, const rf_sum_plan *p, size_t n, const float *no
     }
 #endif
     most = most_nodes(c, p);
-    piece = RF_STAGE_BYTES / sizeof(float) / most;
+    piece = STAGE_FLOATS / most;
     for (size_t at = 0; at < n; at += piece) {
         size_t count = n - at < piece ? n - at : piece;
 
@@ -196,45 +196,61 @@ void rf_comm_sum_tree(rf_comm *c, const rf_sum_plan *p, size_t n_rows, size_t n_
 {
     const rf_ops *ops = c->b->ops;
 
-    sum_host(c, p, n_rows * n_cols, ops->buf_host(nodes), ops->buf_host(out));
+    rf_comm_sum_host(c, p, n_rows * n_cols, ops->buf_host(nodes), ops->buf_host(out));
 }
 
-static void put_columns(const rf_comm *c, size_t n_rows, const size_t *begin, int from, const float *src, size_t src_stride, rf_mat dst, float *to)
+/* Columns [at, at + n) of rank r's part of the row. */
+static size_t part_columns(const size_t *begin, int r, size_t at, size_t n)
 {
-    size_t width = begin[from + 1] - begin[from];
+    size_t width = begin[r + 1] - begin[r];
 
-    (void)c;
+    return at >= width ? 0 : width - at < n ? width - at : n;
+}
+
+static void copy_rows(size_t n_rows, size_t n_cols, const float *src, size_t src_stride, float *dst, size_t dst_stride)
+{
     for (size_t row = 0; row < n_rows; row++)
-        memcpy(to + dst.offset + row * dst.stride + begin[from], src + row * src_stride, width * sizeof(float));
+        memcpy(dst + row * dst_stride, src + row * src_stride, n_cols * sizeof *dst);
+}
+
+/* One exchange: `rows` rows, columns [at, at + n) of each rank's part. */
+static void allgather_piece(rf_comm *c, const size_t *begin, size_t rows, size_t at, size_t n, const float *src, size_t src_stride, float *dst,
+                            size_t dst_stride)
+{
+    size_t own = part_columns(begin, c->rank, at, n);
+
+    if (own)
+        copy_rows(rows, own, src + at, src_stride, c->transport->ops->stage(c->transport), own);
+    for (int r = 0; r < c->size; r++)
+        c->bytes[r] = rows * part_columns(begin, r, at, n) * sizeof(float);
+    post(c);
+    for (int r = 0; r < c->size; r++) {
+        size_t theirs = part_columns(begin, r, at, n);
+
+        if (theirs)
+            copy_rows(rows, theirs, c->theirs[r], theirs, dst + begin[r] + at, dst_stride);
+    }
 }
 
 void rf_comm_allgather(rf_comm *c, size_t n_rows, const size_t *begin, rf_mat src, rf_mat dst)
 {
     const rf_ops *ops = c->b->ops;
     const float *from = (const float *)ops->buf_host(src.buf) + src.offset;
-    float *to = ops->buf_host(dst.buf);
-    size_t own = begin[c->rank + 1] - begin[c->rank], widest = 1, piece;
+    float *to = (float *)ops->buf_host(dst.buf) + dst.offset;
+    size_t widest = 1, cols, rows;
 
     if (c->size == 1) {
-        put_columns(c, n_rows, begin, 0, from, src.stride, dst, to);
+        copy_rows(n_rows, begin[1] - begin[0], from, src.stride, to + begin[0], dst.stride);
         return;
     }
     for (int r = 0; r < c->size; r++)
         widest = begin[r + 1] - begin[r] > widest ? begin[r + 1] - begin[r] : widest;
-    piece = RF_STAGE_BYTES / sizeof(float) / widest;
-    for (size_t at = 0; at < n_rows; at += piece) {
-        size_t rows = n_rows - at < piece ? n_rows - at : piece;
-        float *mine = c->transport->ops->stage(c->transport);
-        rf_mat part = {dst.buf, dst.offset + at * dst.stride, dst.stride};
-
-        for (size_t row = 0; row < rows; row++)
-            memcpy(mine + row * own, from + (at + row) * src.stride, own * sizeof *mine);
-        for (int r = 0; r < c->size; r++)
-            c->bytes[r] = rows * (begin[r + 1] - begin[r]) * sizeof(float);
-        post(c);
-        for (int r = 0; r < c->size; r++)
-            put_columns(c, rows, begin, r, c->theirs[r], begin[r + 1] - begin[r], part, to);
-    }
+    cols = widest < STAGE_FLOATS ? widest : STAGE_FLOATS;
+    rows = STAGE_FLOATS / cols;
+    for (size_t row = 0; row < n_rows; row += rows)
+        for (size_t at = 0; at < widest; at += cols)
+            allgather_piece(c, begin, n_rows - row < rows ? n_rows - row : rows, at, cols, from + row * src.stride, src.stride,
+                            to + row * dst.stride, dst.stride);
 }
 
 void rf_comm_send(rf_comm *c, int to, rf_buf *src, size_t bytes)
@@ -247,114 +263,85 @@ void rf_comm_recv(rf_comm *c, int from, rf_buf *dst, size_t bytes)
     c->transport->ops->recv(c->transport, from, c->b->ops->buf_host(dst), bytes);
 }
 
-/* ---- creation: the start-up check of a transport, then the choice */
-
-static float check_value(int rank, size_t node, size_t i)
-{
-    return (float)((i * 7 + node * 13 + (size_t)rank * 101) % 1009) * 0.37f - 150.0f;
-}
-
-/* A sum over 2 * size + 1 units with a known pattern, uneven, at sizes on both sides of two-shot; every rank compares with the tree it
- * finishes itself. */
-static int check_size(rf_comm *c, const rf_sum_plan *p, size_t n, float *nodes, float *out, float *all, float *want)
-{
-    size_t most = most_nodes(c, p);
-
-    for (int r = 0; r < c->size; r++)
-        for (size_t k = 0; k < rf_sum_plan_n_nodes(p, r); k++)
-            for (size_t i = 0; i < n; i++)
-                all[((size_t)r * most + k) * n + i] = check_value(r, k, i);
-    memcpy(nodes, all + (size_t)c->rank * most * n, most * n * sizeof *nodes);
-    sum_host(c, p, n, nodes, out);
-    for (int r = 0; r < c->size; r++)
-        c->sums[r] = all + (size_t)r * most * n;
-    rf_sum_plan_finish(p, c->sums, n, n, want);
-    return memcmp(out, want, n * sizeof *out) == 0 ? 0 : -1;
-}
-
-static int check_transport(rf_comm *c, rf_error *err)
-{
-    static const size_t sizes[CHECK_SIZES] = {1, 1024, 40001, 300000};
-    size_t size = (size_t)c->size, n_units = 2 * size + 1, most, n = sizes[CHECK_SIZES - 1];
-    size_t *begin = c->part;
-    rf_allreduce wanted = c->allreduce;
-    rf_sum_plan *p;
-    float *memory;
-    int failed = 0;
-
-    for (size_t r = 0; r <= size; r++)
-        begin[r] = r * n_units / size;
-    p = rf_sum_plan_create(n_units, c->size, begin, err);
-    if (!p)
-        return -1;
-    most = most_nodes(c, p);
-    memory = malloc((most * (size + 1) + 2) * n * sizeof *memory);
-    c->allreduce = RF_ALLREDUCE_ORDERED;
-    for (size_t i = 0; memory && !failed && i < CHECK_SIZES; i++) {
-        float *out = memory + most * n, *want = out + n, *all = want + n;
-
-        if (check_size(c, p, sizes[i], memory, out, all, want) != 0)
-            failed = rf_fail(err, RF_ERR_DEVICE, "transport %s returned a wrong sum of %zu floats at start-up", rf_comm_transport(c), sizes[i]);
-    }
-    if (!memory)
-        failed = rf_fail(err, RF_ERR_MEMORY, "no memory for the start-up check of transport %s", rf_comm_transport(c));
-    c->allreduce = wanted;
-    free(memory);
-    rf_sum_plan_destroy(p);
-    return failed;
-}
+/* ---- creation */
 
 #ifdef RF_HAVE_MPI
-/* All ranks go on with the transport, or none does. */
-static int try_transport(rf_comm *c, const char *name, bool busy, rf_error *err)
-{
-    rf_error mine = {RF_OK, ""};
+/* In order of preference. */
+static const rf_transport_offer table[] = {
+    {"shm", "all ranks are on one host", rf_transport_shm_refusal, rf_transport_shm},
+    {"mpi", "serves any ranks", NULL, rf_transport_mpi},
+};
+#define N_OFFERS (sizeof table / sizeof *table)
 
-    c->transport = strcmp(name, "shm") == 0 ? rf_transport_shm(busy, &mine) : rf_transport_mpi(&mine);
-    if (rf_world_agree(&mine, err) == 0) {
-        check_transport(c, &mine);
-        if (rf_world_agree(&mine, err) == 0)
-            return 0;
-    }
-    if (c->transport)
-        c->transport->ops->destroy(c->transport);
+static int try_offer(rf_comm *c, const rf_transport_offer *offer, bool busy, rf_error *err)
+{
+    const char *refusal = offer->refusal ? offer->refusal() : NULL;
+
+    if (refusal)
+        return rf_fail(err, RF_ERR_DEVICE, "%s", refusal);
+    c->transport = offer->create(busy, err);
+    if (!c->transport)
+        return -1;
+    if (rf_comm_check(c, c->transport, err) == 0)
+        return 0;
+    c->transport->ops->destroy(c->transport);
     c->transport = NULL;
     return -1;
 }
 
-rf_comm *rf_comm_create_over(rf_backend *b, rf_allreduce allreduce, const char *transport, bool busy, rf_error *err)
+/* Every transport here reads and writes the backend's buffers as host memory. */
+static bool has_host_buffers(rf_backend *b, rf_error *err)
+{
+    rf_buf *buf = b->ops->buf_create(b, sizeof(float), err);
+    bool host = buf && b->ops->buf_host(buf);
+
+    if (buf && !host)
+        rf_fail(err, RF_ERR_DEVICE, "no transport of this build serves buffers of backend %s, which are not host memory", b->ops->name);
+    b->ops->buf_destroy(buf);
+    return host;
+}
+
+rf_comm *rf_comm_create_from(rf_backend *b, rf_allreduce allreduce, const rf_transport_offer *offers, size_t n_offers, bool busy, rf_error *err)
 {
     rf_comm *c = allocate(b, rf_world_rank(), rf_world_size());
+    rf_error mine = {RF_OK, ""}, why = {RF_OK, ""};
 
-    if (!c) {
-        rf_fail(err, RF_ERR_MEMORY, "no memory for a communicator");
+    if (!c)
+        rf_fail(&mine, RF_ERR_MEMORY, "no memory for a communicator");
+    else if (c->size > 1)
+        has_host_buffers(b, &mine);
+    if (rf_world_agree(&mine, err) != 0) {
+        rf_comm_destroy(c);
         return NULL;
     }
-    c->allreduce = allreduce;
-    if (c->size == 1) {
-        snprintf(c->reason, sizeof c->reason, "one rank");
-        return c;
+    snprintf(c->reason, sizeof c->reason, "one rank");
+    for (size_t i = 0; c->size > 1 && !c->transport && i < n_offers; i++) {
+        if (try_offer(c, &offers[i], busy, err) != 0)
+            why = *err;
+        else if (why.code == RF_OK)
+            snprintf(c->reason, sizeof c->reason, "%s", offers[i].reason);
+        else
+            snprintf(c->reason, sizeof c->reason, "%.*s", (int)sizeof c->reason - 1, why.text);
     }
-    if (try_transport(c, transport, busy, err) == 0)
+    c->allreduce = allreduce; /* not before: the check is of the tree */
+    if (c->size == 1 || c->transport)
         return c;
     rf_comm_destroy(c);
     return NULL;
 }
 
+rf_comm *rf_comm_create_over(rf_backend *b, rf_allreduce allreduce, const char *transport, bool busy, rf_error *err)
+{
+    for (size_t i = 0; i < N_OFFERS; i++)
+        if (strcmp(table[i].name, transport) == 0)
+            return rf_comm_create_from(b, allreduce, &table[i], 1, busy, err);
+    rf_fail(err, RF_ERR_USAGE, "there is no transport %s", transport);
+    return NULL;
+}
+
 rf_comm *rf_comm_create(rf_backend *b, rf_allreduce allreduce, bool busy, rf_error *err)
 {
-    rf_error why = {RF_OK, ""};
-    rf_comm *c = rf_comm_create_over(b, allreduce, "shm", busy, &why);
-
-    if (c) {
-        if (c->size > 1)
-            snprintf(c->reason, sizeof c->reason, "all ranks are on one host");
-        return c;
-    }
-    c = rf_comm_create_over(b, allreduce, "mpi", busy, err);
-    if (c)
-        snprintf(c->reason, sizeof c->reason, "%.*s", (int)sizeof c->reason - 1, why.text);
-    return c;
+    return rf_comm_create_from(b, allreduce, table, N_OFFERS, busy, err);
 }
 #else
 rf_comm *rf_comm_create(rf_backend *b, rf_allreduce allreduce, bool busy, rf_error *err)

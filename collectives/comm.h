@@ -74,8 +74,8 @@ void rf_comm_bcast_idle(rf_comm *c, void *data, size_t bytes);
 /* Every rank reports its status; all learn the outcome. *mine: code RF_OK or an error. Returns 0 if all are RF_OK; else -1 with *all =
  * the lowest failing rank's error, its text prefixed "rank R on HOST: " (where there are several). Collective over the world. */
 int rf_world_agree(const rf_error *mine, rf_error *all);
-/* Whether all ranks of this host have the same text (each host for itself). Collective over the world. */
-bool rf_world_same_on_host(const char *text);
+/* Among the ranks of this host that have the same text as this one: how many they are, and this rank's place. Collective over the world. */
+void rf_world_alike_on_host(const char *text, int *rank, int *count);
 /* *value becomes the least of all ranks'. Collective over the world. */
 void rf_world_least(size_t *value);
 /* Every rank holds the same text (file sizes, header hash, program version, backend arithmetic ...): names the odd rank, its host

@@ -2,6 +2,7 @@
 noinst_LIBRARIES += libcollectives.a
 libcollectives_a_CPPFLAGS = $(AM_CPPFLAGS) $(MPI_CFLAGS)
 libcollectives_a_SOURCES = \
+	collectives/check.c \
 	collectives/comm.c collectives/comm.h \
 	collectives/sum_plan.c \
 	collectives/transport.h collectives/transport_bytes.c \

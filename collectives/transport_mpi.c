@@ -35,7 +35,7 @@ static void post(rf_transport *base, const size_t *bytes, const void **theirs)
                  "MPI_Allgatherv");
 }
 
-/* This rank's nodes, cut by owner of the part, are packed behind the other parity's buffer's back: into its unused half. */
+/* This rank's nodes, cut by owner of the part, are packed into the buffer of the exchange before, which nobody reads any more (transport.h). */
 static void scatter(rf_transport *base, const size_t *n_nodes, size_t n, const size_t *part, const void **theirs)
 {
     transport_mpi *t = (transport_mpi *)base;
@@ -100,7 +100,7 @@ static const rf_transport_ops table = {
     .name = "mpi", .stage = stage, .post = post, .scatter = scatter, .send = send_bytes, .recv = recv_bytes, .destroy = destroy,
 };
 
-rf_transport *rf_transport_mpi(rf_error *err)
+static transport_mpi *allocate(rf_error *err)
 {
     transport_mpi *t = calloc(1, sizeof *t);
     size_t n = (size_t)rf_world_size();
@@ -119,10 +119,28 @@ rf_transport *rf_transport_mpi(rf_error *err)
     t->places = t->counts + n;
     t->send_counts = t->places + n;
     t->send_places = t->send_counts + n;
-    return &t->base;
+    return t;
 no_memory:
     if (t)
         destroy(&t->base);
     rf_fail(err, RF_ERR_MEMORY, "no memory for the exchange between %zu ranks", n);
+    return NULL;
+}
+
+rf_transport *rf_transport_mpi(bool busy, rf_error *err)
+{
+    rf_error mine = {RF_OK, ""};
+    transport_mpi *t;
+
+    (void)busy; /* how MPI waits is the launcher's choice */
+    if ((size_t)rf_world_size() > INT_MAX / RF_STAGE_BYTES) {
+        rf_fail(err, RF_ERR_DEVICE, "transport mpi serves at most %zu ranks", INT_MAX / RF_STAGE_BYTES);
+        return NULL;
+    }
+    t = allocate(&mine);
+    if (rf_world_agree(&mine, err) == 0)
+        return &t->base;
+    if (t)
+        destroy(&t->base);
     return NULL;
 }

@@ -92,14 +92,25 @@ static const rf_transport_ops table = {
     .name = "shm", .stage = stage, .post = post, .send = send_bytes, .recv = recv_bytes, .destroy = destroy,
 };
 
-static int map_slabs(transport_shm *t)
+/* Collective. The slabs of all ranks, each on the memory of the rank that writes it. */
+static int map_slabs(transport_shm *t, rf_error *err)
 {
+    rf_error mine = {RF_OK, ""};
+    MPI_Info info;
     slab *own;
 
-    if (MPI_Win_allocate_shared((MPI_Aint)sizeof(slab), 1, MPI_INFO_NULL, rf_mpi_data(), &own, &t->window) != MPI_SUCCESS) {
+    rf_mpi_check(MPI_Info_create(&info), "MPI_Info_create");
+    rf_mpi_check(MPI_Info_set(info, "alloc_shared_noncontig", "true"), "MPI_Info_set");
+    if (MPI_Win_allocate_shared((MPI_Aint)sizeof(slab), 1, info, rf_mpi_data(), &own, &t->window) != MPI_SUCCESS) {
         t->window = MPI_WIN_NULL;
+        rf_fail(&mine, RF_ERR_DEVICE, "a shared window of %zu bytes a rank could not be had (is the launcher's directory for it full?)", sizeof(slab));
+    }
+    MPI_Info_free(&info);
+    if (rf_world_agree(&mine, err) != 0) {
+        t->window = MPI_WIN_NULL; /* freeing is collective, and some rank has none */
         return -1;
     }
+    MPI_Win_set_errhandler(t->window, MPI_ERRORS_RETURN);
     atomic_store(&own->posted, 0);
     for (int r = 0; r < t->n_ranks; r++) {
         MPI_Aint size;
@@ -107,34 +118,36 @@ static int map_slabs(transport_shm *t)
 
         rf_mpi_check(MPI_Win_shared_query(t->window, r, &size, &unit, &t->slabs[r]), "MPI_Win_shared_query");
     }
-    rf_mpi_check(MPI_Barrier(rf_mpi_data()), "MPI_Barrier");
+    rf_mpi_check(MPI_Barrier(rf_mpi_data()), "MPI_Barrier"); /* all counters are 0 before the first exchange */
     return 0;
+}
+
+const char *rf_transport_shm_refusal(void)
+{
+    return rf_world_node_size() == rf_world_size() ? NULL : "the ranks are on several hosts";
 }
 
 rf_transport *rf_transport_shm(bool busy, rf_error *err)
 {
-    transport_shm *t;
+    transport_shm *t = calloc(1, sizeof *t);
+    rf_error mine = {RF_OK, ""};
 
-    if (rf_world_node_size() != rf_world_size()) {
-        rf_fail(err, RF_ERR_DEVICE, "the ranks are on several hosts");
-        return NULL;
+    if (t) {
+        t->base.ops = &table;
+        t->window = MPI_WIN_NULL;
+        t->n_ranks = rf_world_size();
+        t->rank = rf_world_rank();
+        t->busy = busy;
+        t->slabs = calloc((size_t)rf_world_size(), sizeof(slab *));
     }
-    t = calloc(1, sizeof *t);
-    if (!t || !(t->slabs = calloc((size_t)rf_world_size(), sizeof(slab *)))) {
-        free(t);
-        rf_fail(err, RF_ERR_MEMORY, "no memory for the exchange between ranks");
-        return NULL;
+    if (!t || !t->slabs)
+        rf_fail(&mine, RF_ERR_MEMORY, "no memory for the exchange between ranks");
+    if (rf_world_agree(&mine, err) == 0) {
+        t->mpi = rf_transport_mpi(busy, err);
+        if (t->mpi && map_slabs(t, err) == 0)
+            return &t->base;
     }
-    t->base.ops = &table;
-    t->window = MPI_WIN_NULL;
-    t->n_ranks = rf_world_size();
-    t->rank = rf_world_rank();
-    t->busy = busy;
-    t->mpi = rf_transport_mpi(err);
-    if (t->mpi && map_slabs(t) == 0)
-        return &t->base;
-    if (t->mpi)
-        rf_fail(err, RF_ERR_DEVICE, "a shared window of %zu bytes a rank could not be had (is /dev/shm too small?)", sizeof(slab));
-    destroy(&t->base);
+    if (t)
+        destroy(&t->base);
     return NULL;
 }

@@ -14,10 +14,26 @@
 #include "log.h"
 
 #define HOST_BYTES 64
+#define PART_BYTES 192
 
 static int world_rank, world_size = 1, node_rank, node_size = 1;
 static bool has_mpi;
 static char host[HOST_BYTES] = "localhost";
+
+/* What a rank tells all others. Room for one of each rank is had at the start, so that agreeing on a lack of memory needs none. */
+typedef struct {
+    char host[HOST_BYTES];
+    union {
+        rf_error error;
+        size_t value;
+        struct {
+            char shown[PART_BYTES]; /* the beginning */
+            uint64_t hash;          /* of all of it */
+        } text;
+    };
+} report;
+
+static report alone, *reports = &alone;
 
 bool rf_world_has_mpi(void)
 {
@@ -116,9 +132,12 @@ int rf_world_init(int *argc, char ***argv, rf_error *err)
     rf_mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &data_comm), "MPI_Comm_dup");
     rf_mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &control_comm), "MPI_Comm_dup");
     rf_mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world_rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
-    MPI_Comm_rank(node, &node_rank);
-    MPI_Comm_size(node, &node_size);
-    MPI_Comm_free(&node);
+    rf_mpi_check(MPI_Comm_rank(node, &node_rank), "MPI_Comm_rank");
+    rf_mpi_check(MPI_Comm_size(node, &node_size), "MPI_Comm_size");
+    rf_mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
+    reports = calloc((size_t)world_size, sizeof *reports);
+    if (!reports)
+        rf_world_abort(RF_ERR_MEMORY, "no memory to agree with the other ranks");
     return 0;
 }
 
@@ -130,6 +149,8 @@ void rf_world_finalize(void)
     MPI_Comm_free(&control_comm);
     MPI_Finalize();
     has_mpi = false;
+    free(reports);
+    reports = &alone;
 }
 
 const char *rf_world_mpi_version(void)
@@ -137,9 +158,13 @@ const char *rf_world_mpi_version(void)
     static char version[MPI_MAX_LIBRARY_VERSION_STRING];
     int length;
 
+    if (version[0])
+        return version;
     if (MPI_Get_library_version(version, &length) != MPI_SUCCESS)
         return "MPI";
     version[strcspn(version, ",\n")] = 0;
+    if (strncmp(version, "Open MPI v", 10) == 0)
+        memmove(version + 9, version + 10, strlen(version + 10) + 1);
     return version;
 }
 
@@ -156,8 +181,7 @@ void rf_world_abort(rf_code code, const char *text)
 
 void rf_comm_bcast(rf_comm *c, int root, void *data, size_t bytes)
 {
-    (void)c;
-    for (size_t done = 0; has_mpi && done < bytes;) {
+    for (size_t done = 0; rf_comm_size(c) > 1 && done < bytes;) {
         size_t n = bytes - done < (size_t)1 << 30 ? bytes - done : (size_t)1 << 30;
 
         rf_mpi_check(MPI_Bcast((char *)data + done, (int)n, MPI_BYTE, root, control_comm), "MPI_Bcast");
@@ -167,8 +191,7 @@ void rf_comm_bcast(rf_comm *c, int root, void *data, size_t bytes)
 
 void rf_comm_gather(rf_comm *c, int root, const void *src, size_t bytes, void *dst)
 {
-    (void)c;
-    if (!has_mpi) {
+    if (rf_comm_size(c) == 1) {
         if (dst != src)
             memcpy(dst, src, bytes);
         return;
@@ -180,8 +203,7 @@ void rf_comm_gather(rf_comm *c, int root, const void *src, size_t bytes, void *d
 
 void rf_comm_barrier(rf_comm *c)
 {
-    (void)c;
-    if (has_mpi)
+    if (rf_comm_size(c) > 1)
         rf_mpi_check(MPI_Barrier(control_comm), "MPI_Barrier");
 }
 
@@ -191,8 +213,7 @@ void rf_comm_bcast_idle(rf_comm *c, void *data, size_t bytes)
     MPI_Request request;
     int done = 0;
 
-    (void)c;
-    if (!has_mpi)
+    if (rf_comm_size(c) == 1)
         return;
     rf_mpi_check(MPI_Ibcast(data, (int)bytes, MPI_BYTE, 0, control_comm, &request), "MPI_Ibcast");
     if (world_rank == 0) {
@@ -275,106 +296,104 @@ static void allgather_control(const void *mine, size_t bytes, void *all)
 
 /* ---- agreement */
 
-typedef struct {
-    rf_error error;
-    char host[HOST_BYTES];
-} report;
+static void exchange(report *own)
+{
+    snprintf(own->host, sizeof own->host, "%s", host);
+    allgather_control(own, sizeof *own, reports);
+}
 
 int rf_world_agree(const rf_error *mine, rf_error *all)
 {
-    report own = {*mine, ""}, *reports = calloc((size_t)world_size, sizeof *reports);
-    int failed = 0;
+    report own = {.error = *mine};
 
-    if (!reports)
-        rf_world_abort(RF_ERR_MEMORY, "no memory to agree with the other ranks");
-    snprintf(own.host, sizeof own.host, "%s", host);
-    allgather_control(&own, sizeof own, reports);
-    for (int r = 0; r < world_size && !failed; r++) {
-        if (reports[r].error.code == RF_OK)
-            continue;
-        if (world_size > 1)
-            failed = rf_fail(all, reports[r].error.code, "rank %d on %s: %s", r, reports[r].host, reports[r].error.text);
-        else
-            failed = rf_fail(all, reports[r].error.code, "%s", reports[r].error.text);
+    exchange(&own);
+    for (int r = 0; r < world_size; r++) {
+        const rf_error *e = &reports[r].error;
+
+        if (e->code != RF_OK && world_size > 1)
+            return rf_fail(all, e->code, "rank %d on %s: %s", r, reports[r].host, e->text);
+        if (e->code != RF_OK)
+            return rf_fail(all, e->code, "%s", e->text);
     }
-    free(reports);
-    return failed;
+    return 0;
 }
 
 void rf_world_least(size_t *value)
 {
-    size_t *all = calloc((size_t)world_size, sizeof *all);
+    report own = {.value = *value};
 
-    if (!all)
-        rf_world_abort(RF_ERR_MEMORY, "no memory to agree with the other ranks");
-    allgather_control(value, sizeof *value, all);
+    exchange(&own);
     for (int r = 0; r < world_size; r++)
-        *value = all[r] < *value ? all[r] : *value;
-    free(all);
+        *value = reports[r].value < *value ? reports[r].value : *value;
 }
 
-#define PART_BYTES 192
-
-typedef struct {
-    char host[HOST_BYTES], text[PART_BYTES];
-} part_report;
-
-/* The odd one out of one part: the first rank that differs from most (from rank 0 when there is no majority). */
-static int odd_rank(const part_report *all)
+/* FNV-1a */
+static uint64_t hash_text(const char *text)
 {
-    int most = 0, common = 0;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static void exchange_text(const char *text)
+{
+    report own = {.text.hash = hash_text(text)};
+
+    snprintf(own.text.shown, sizeof own.text.shown, "%s", text);
+    exchange(&own);
+}
+
+static bool same_text(int a, int b)
+{
+    return reports[a].text.hash == reports[b].text.hash && strcmp(reports[a].text.shown, reports[b].text.shown) == 0;
+}
+
+/* The odd one out: the first rank that differs from what most have (from the lowest of the most frequent, without a majority), and one of those
+ * most. -1: all are alike. */
+static int odd_rank(int *common)
+{
+    int most = 0;
 
     for (int r = 0; r < world_size; r++) {
         int same = 0;
 
         for (int q = 0; q < world_size; q++)
-            same += strcmp(all[r].text, all[q].text) == 0;
+            same += same_text(r, q);
         if (same > most) {
             most = same;
-            common = r;
+            *common = r;
         }
     }
     for (int r = 0; r < world_size; r++)
-        if (strcmp(all[r].text, all[common].text) != 0)
+        if (!same_text(r, *common))
             return r;
     return -1;
 }
 
-bool rf_world_same_on_host(const char *text)
+void rf_world_alike_on_host(const char *text, int *rank, int *count)
 {
-    part_report own = {"", ""}, *all = calloc((size_t)world_size, sizeof *all);
-    bool same = true;
-
-    if (!all)
-        rf_world_abort(RF_ERR_MEMORY, "no memory to compare with the other ranks");
-    snprintf(own.host, sizeof own.host, "%s", host);
-    snprintf(own.text, sizeof own.text, "%s", text);
-    allgather_control(&own, sizeof own, all);
-    for (int r = 0; r < world_size; r++)
-        same = same && (strcmp(all[r].host, own.host) != 0 || strcmp(all[r].text, own.text) == 0);
-    free(all);
-    return same;
+    exchange_text(text);
+    *rank = *count = 0;
+    for (int r = 0; r < world_size; r++) {
+        if (strcmp(reports[r].host, host) != 0 || !same_text(r, world_rank))
+            continue;
+        *rank += r < world_rank;
+        ++*count;
+    }
 }
 
 int rf_world_same(const char *const *parts, size_t n, rf_error *err)
 {
-    part_report *all = calloc((size_t)world_size, sizeof *all);
-    int failed = 0;
+    for (size_t i = 0; i < n; i++) {
+        int common = 0, odd;
 
-    if (!all)
-        rf_world_abort(RF_ERR_MEMORY, "no memory to compare files with the other ranks");
-    for (size_t i = 0; i < n && !failed; i++) {
-        part_report own = {"", ""};
-        int odd;
-
-        snprintf(own.host, sizeof own.host, "%s", host);
-        snprintf(own.text, sizeof own.text, "%s", parts[i]);
-        allgather_control(&own, sizeof own, all);
-        odd = odd_rank(all);
+        exchange_text(parts[i]);
+        odd = odd_rank(&common);
         if (odd >= 0)
-            failed = rf_fail(err, RF_ERR_FILE, "rank %d on %s has another %s than rank %d on %s has (%s)", odd, all[odd].host, all[odd].text,
-                             odd ? 0 : 1, all[odd ? 0 : 1].host, all[odd ? 0 : 1].text);
+            return rf_fail(err, RF_ERR_FILE, "rank %d on %s has another %s than rank %d on %s has (%s)", odd, reports[odd].host,
+                           reports[odd].text.shown, common, reports[common].host, reports[common].text.shown);
     }
-    free(all);
-    return failed;
+    return 0;
 }

@@ -127,11 +127,11 @@ static int create_backend(rf_job *job, rf_error *err)
 {
     rf_error mine = {RF_OK, ""};
     char mask[128];
-    int failed;
+    int failed, alike_rank, n_alike;
 
     rf_topology_mask_text(mask, sizeof mask);
-    failed = rf_topology_apply(job->options->threads, rf_world_same_on_host(mask), rf_world_node_rank(), rf_world_node_size(),
-                               &job->topology, &mine);
+    rf_world_alike_on_host(mask, &alike_rank, &n_alike);
+    failed = rf_topology_apply(job->options->threads, true, alike_rank, n_alike, &job->topology, &mine);
     if (!failed) {
         job->backend = rf_cpu_create(job->topology.n_threads, "auto", &mine);
         failed = job->backend ? 0 : -1;

@@ -67,11 +67,12 @@ tests_matrix_run_SOURCES = tests/matrix_run.c
 tests_matrix_run_LDADD = $(rank_libraries) $(rank_system_libraries)
 if HAVE_MPI
 check_PROGRAMS += tests/collectives_run
-tests_collectives_run_SOURCES = tests/collectives_run.c
-tests_collectives_run_LDADD = libcollectives.a $(cpu_libraries) libbase.a $(MPI_LIBS)
+tests_collectives_run_SOURCES = tests/collectives_run.c tests/backend_fake.c tests/backend_fake.h
+tests_collectives_run_LDFLAGS = -Wl,--wrap=malloc,--wrap=calloc
+tests_collectives_run_LDADD = libcollectives.a libbase.a $(MPI_LIBS)
 endif
 TESTS += tests/collectives.sh tests/console.sh tests/failures.sh tests/memory.sh tests/matrix.sh
-EXTRA_DIST += tests/collectives.sh tests/console.sh tests/memory.sh tests/failures.sh tests/collectives_run.c tests/matrix.sh tests/mpi.sh
+EXTRA_DIST += tests/collectives.sh tests/console.sh tests/memory.sh tests/failures.sh tests/collectives_run.c tests/backend_fake.c tests/backend_fake.h tests/matrix.sh tests/mpi.sh
 AM_TESTS_ENVIRONMENT = top_builddir=$(top_builddir) srcdir=$(srcdir); export top_builddir srcdir;
 
 if HAVE_CMOCKA

@@ -1,0 +1,10 @@
+/* Backends of nothing but buffers, for tests of what moves bytes. */
+#ifndef RF_TESTS_BACKEND_FAKE_H
+#define RF_TESTS_BACKEND_FAKE_H
+
+#include "backend.h"
+
+rf_backend *rf_fake_host(void);   /* buffers are host memory */
+rf_backend *rf_fake_device(void); /* buffers have no host address */
+
+#endif
