@@ -15,7 +15,7 @@
 typedef struct rf_gguf rf_gguf;
 
 typedef struct {
-    const char *name;        /* printable ASCII, at most 255 bytes */
+    const char *name;        /* printable ASCII, at most 64 bytes */
     size_t n_dims, dims[4];  /* contiguous first; unused ones are 1, none is 0 */
     const rf_format *format; /* its unpack is NULL where this version cannot compute with the type */
     size_t bytes;            /* of the whole tensor */

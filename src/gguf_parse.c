@@ -4,7 +4,8 @@
 
 #include "gguf_private.h"
 
-#define MAX_NAME 255
+#define MAX_KEY_NAME 255
+#define MAX_TENSOR_NAME 64 /* the format's own limit; two of them and a path fit into a message */
 #define DEFAULT_ALIGNMENT 32
 #define MAX_ALIGNMENT ((size_t)1 << 20)
 /* smallest encodings: a key is a length, a type and a byte; a tensor info a length, a count, a dimension, a type, an
@@ -127,7 +128,7 @@ static int parse_key(cursor *c, gguf_key *key)
 
     if (take_string(c, &key->name) != 0)
         return -1;
-    if (!key->name.length || key->name.length > MAX_NAME)
+    if (!key->name.length || key->name.length > MAX_KEY_NAME)
         return bad(c, "a key's name is empty or longer than 255 bytes");
     if (take(c, &key->type, sizeof key->type) != 0)
         return -1;
@@ -196,7 +197,7 @@ static bool is_name(rf_text name)
     for (size_t i = 0; i < name.length; i++)
         if (name.data[i] < '!' || name.data[i] > '~')
             return false;
-    return name.length > 0 && name.length <= MAX_NAME;
+    return name.length > 0 && name.length <= MAX_TENSOR_NAME;
 }
 
 /* data holds the offset until the data section's place is known */
@@ -208,7 +209,7 @@ static int parse_tensor(cursor *c, rf_tensor *t, char **names)
     if (take_string(c, &name) != 0)
         return -1;
     if (!is_name(name))
-        return bad(c, "a tensor's name is not 1 to 255 printable ASCII characters");
+        return bad(c, "a tensor's name is not 1 to 64 printable ASCII characters");
     memcpy(*names, name.data, name.length);
     (*names)[name.length] = 0;
     t->name = *names;
@@ -396,8 +397,8 @@ static int measure_names(cursor c, size_t n, size_t *bytes)
 
         if (take_string(&c, &name) != 0 || take(&c, &n_dims, sizeof n_dims) != 0)
             return -1;
-        if (name.length > MAX_NAME || n_dims > 4)
-            return bad(&c, "a tensor's name is longer than 255 bytes, or it has more than 4 dimensions");
+        if (name.length > MAX_TENSOR_NAME || n_dims > 4)
+            return bad(&c, "a tensor's name is longer than 64 bytes, or it has more than 4 dimensions");
         if (skip(&c, n_dims * sizeof(uint64_t) + sizeof(uint32_t) + sizeof(uint64_t)) != 0) /* dims, type, offset */
             return -1;
         *bytes += name.length + 1;

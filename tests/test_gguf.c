@@ -416,6 +416,30 @@ static void no_file(void **state)
     }
 }
 
+/* However long the path and the names: the sentence keeps its end, where the reason stands. */
+static void longest_messages(void **state)
+{
+    static const uint64_t dims[4] = {8};
+    char names[2][65], file[201];
+    gguf_writer w = {0};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        memset(names[i], 'a' + (int)i, 64);
+        names[i][64] = 0;
+    }
+    memset(file, 'x', sizeof file - 1);
+    file[sizeof file - 1] = 0;
+    writer_begin(&w, 3, 2, 0);
+    writer_tensor(&w, names[0], dims, RF_TYPE_F32, 0);
+    writer_tensor(&w, names[1], dims, RF_TYPE_F32, 0);
+    writer_data(&w, 32, 64);
+    writer_save(&w, path_of(file));
+    writer_free(&w);
+    must_refuse(file, " overlap");
+    assert_int_equal(unlink(path_of(file)), 0);
+}
+
 /* Reads what is left of a file that was truncated after it was opened. */
 static void read_truncated(const char *path, int output)
 {
@@ -492,6 +516,7 @@ int main(void)
         cmocka_unit_test(split_set),
         cmocka_unit_test(broken_sets),
         cmocka_unit_test(no_file),
+        cmocka_unit_test(longest_messages),
         cmocka_unit_test(truncated_while_mapped),
     };
 
