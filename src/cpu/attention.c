@@ -1,151 +1,31 @@
-/* KV store and attention in spans of 256 absolute positions. Orders: backend.h. */
+/* KV store and attention in spans of 256 absolute positions. Orders: backend.h.
+ *
+ * A task is a tile of queries (rows x query heads) that share a sequence and a KV head. Where there are enough tasks for the threads, each
+ * walks its spans alone. Where there are few (one token, a long cache) the spans of a task are divided over threads, a wave of them at a
+ * time, and combined in ascending order: the same sums in the same order. */
 #include "config.h"
 
 #include "../quant.h"
-#include "isa.h"
+#include "attention.h"
 #include "vec16.h"
 
-/* One (row, head) under way: m largest score, l sum, o [D] weighted values, all over the spans so far. */
 typedef struct {
-    float m, l;
-    float *o;    /* [D] */
-    float *span; /* [D] this span's values */
-    float *p;    /* [SPAN] scores, then probabilities, by offset in the span */
-} partial;
-
-static inline v16 load_cached(const unsigned char *p, uint32_t type, size_t i)
-{
-    return type == RF_TYPE_F32 ? v_load((const float *)(const void *)p + i) : v_load_f16((const uint16_t *)(const void *)p + i);
-}
-
-/* the last n < 16 elements */
-static inline v16 load_cached_n(const unsigned char *p, uint32_t type, size_t i, size_t n)
-{
-    uint16_t half[LANES] = {0};
-
-    if (type == RF_TYPE_F32)
-        return v_load_n((const float *)(const void *)p + i, n);
-    memcpy(half, (const uint16_t *)(const void *)p + i, n * sizeof *half);
-    return v_load_f16(half);
-}
-
-static inline float dot_cached(const float *q, const unsigned char *k, uint32_t type, size_t d)
-{
-    v16 acc = v_set1(0);
-    size_t i = 0;
-
-    for (; i + LANES <= d; i += LANES)
-        acc = v_fma(v_load(q + i), load_cached(k, type, i), acc);
-    if (i < d)
-        acc = v_fma(v_load_n(q + i, d - i), load_cached_n(k, type, i, d - i), acc);
-    return v_sum(acc);
-}
-
-/* o = fma(p, v, o) */
-static inline void add_cached(float *o, float p, const unsigned char *v, uint32_t type, size_t d)
-{
-    v16 weight = v_set1(p);
-    size_t i = 0;
-
-    for (; i + LANES <= d; i += LANES)
-        v_store(o + i, v_fma(weight, load_cached(v, type, i), v_load(o + i)));
-    if (i < d)
-        v_store_n(o + i, v_fma(weight, load_cached_n(v, type, i, d - i), v_load_n(o + i, d - i)), d - i);
-}
-
-/* Scores p[from .. to) become exp(s - m), the rest of their lanes 0; returns their sum by 16 lanes. */
-static float exponentials(float *p, size_t from, size_t to, float m)
-{
-    v16 sum = v_set1(0), max = v_set1(m);
-    size_t first = from / LANES * LANES, end = (to + LANES - 1) / LANES * LANES;
-
-    for (size_t i = first; i < from; i++)
-        p[i] = -INFINITY;
-    for (size_t i = to; i < end; i++)
-        p[i] = -INFINITY;
-    for (size_t i = first; i < end; i += LANES) {
-        v16 e = v_exp(v_sub(v_load(p + i), max));
-
-        v_store(p + i, e);
-        sum = v_add(sum, e);
-    }
-    return v_sum(sum);
-}
-
-/* M = max, a = exp(m1 - M), c = exp(m2 - M), l = fma(l2, c, l1 a), o = fma(o2, c, o1 a) */
-static void combine(partial *t, float m, float l, size_t d)
-{
-    float most = t->m > m ? t->m : m, a = s_exp(t->m - most), c = s_exp(m - most);
-    v16 va = v_set1(a), vc = v_set1(c);
-
-    t->l = fmaf(l, c, t->l * a);
-    for (size_t i = 0; i < d; i += LANES) {
-        size_t n = d - i < LANES ? d - i : LANES;
-
-        v_store_n(t->o + i, v_fma(v_load_n(t->span + i, n), vc, v_mul(v_load_n(t->o + i, n), va)), n);
-    }
-    t->m = most;
-}
+    rf_cpu *cpu;
+    const cpu_batch *c;
+    const rf_kv *kv;
+    const rf_attention_spec *s;
+    rf_mat q, k, v, out; /* k, v: attention_block */
+    bool block;
+    size_t first_kv, n_kv, width, n_tasks;
+} job;
 
 typedef struct {
-    const unsigned char *k, *v;  /* element (i, 0) at i * stride bytes */
-    size_t k_stride, v_stride;
-    uint32_t type_k, type_v;
-} rows_of;
-
-/* A span whose seen rows are [from, to). */
-static void add_span(partial *t, const float *q, rows_of rows, size_t from, size_t to, size_t d)
-{
-    float scale = 1.0f / sqrtf((float)d), m = -INFINITY, l;
-
-    for (size_t i = from; i < to; i++) {
-        t->p[i] = dot_cached(q, rows.k + i * rows.k_stride, rows.type_k, d) * scale;
-        m = t->p[i] > m ? t->p[i] : m;
-    }
-    l = exponentials(t->p, from, to, m);
-    memset(t->span, 0, d * sizeof *t->span);
-    for (size_t i = from; i < to; i++)
-        add_cached(t->span, t->p[i], rows.v + i * rows.v_stride, rows.type_v, d);
-    combine(t, m, l, d);
-}
-
-/* Cached positions [first, end), in spans. */
-static void add_cache(partial *t, const float *q, const rf_kv *kv, size_t slot, size_t head, int64_t first, int64_t end)
-{
-    size_t d = kv->spec.head_dim;
-
-    if (first >= end) /* the row sees nothing here */
-        return;
-    for (int64_t start = first / SPAN * SPAN; start < end; start += SPAN) {
-        size_t place = kv_place(kv, slot, head, start);
-        rows_of rows = {kv->k + place * kv->k_size, kv->v + place * kv->v_size, d * kv->k_size, d * kv->v_size, kv->spec.type_k, kv->spec.type_v};
-        int64_t from = first > start ? first : start, to = end < start + SPAN ? end : start + SPAN;
-
-        add_span(t, q, rows, (size_t)(from - start), (size_t)(to - start), d);
-    }
-}
-
-static partial begin(rf_backend *b, float *out, size_t d)
-{
-    float *scratch = cpu_scratch(cpu_of(b));
-    partial t = {-INFINITY, 0, out, scratch + SPAN, scratch};
-
-    memset(out, 0, d * sizeof *out);
-    return t;
-}
-
-static void finish(const partial *t, size_t d)
-{
-    v16 l = v_set1(t->l);
-
-    if (t->m == -INFINITY && t->l == 0) /* nothing seen: zeros */
-        return;
-    for (size_t i = 0; i < d; i += LANES) {
-        size_t n = d - i < LANES ? d - i : LANES;
-
-        v_store_n(t->o + i, v_div(v_load_n(t->o + i, n), l), n);
-    }
-}
+    const rf_batch_seq *seq;
+    size_t first_row, kv_head, first_head, n_heads; /* of the sequence; of the KV head */
+    size_t first, n;                                /* queries: row first / n_heads, head first % n_heads, and so on */
+    int64_t start, end;                             /* cached positions that any of them sees */
+    size_t n_cached, n_spans;
+} task;
 
 static size_t kv_head_of(const rf_attention_spec *s, size_t head)
 {
@@ -159,52 +39,317 @@ static int64_t first_seen(const rf_attention_spec *s, int64_t position)
     return first > (int64_t)s->first_pos ? first : (int64_t)s->first_pos;
 }
 
+static size_t query_row(const task *t, size_t i)
+{
+    return (t->first + i) / t->n_heads;
+}
+
+static size_t query_head(const task *t, size_t i)
+{
+    return t->first_head + (t->first + i) % t->n_heads;
+}
+
+/* Cached positions [.., end) that row `row` of the sequence sees */
+static int64_t seen_end(const job *j, const task *t, size_t row)
+{
+    return t->seq->first_pos + (j->block ? 0 : (int64_t)row + 1);
+}
+
+static size_t tiles_of(const job *j, size_t seq)
+{
+    return ((size_t)j->c->seqs[seq].n_rows * j->s->heads_per_kv + QUERIES - 1) / QUERIES;
+}
+
+static job make_job(rf_backend *b, const rf_batch *batch, const rf_kv *kv, const rf_attention_spec *s, rf_mat q, rf_mat out)
+{
+    job j = {.cpu = cpu_of(b), .c = cpu_batch_of(batch), .kv = kv, .s = s, .q = q, .out = out};
+
+    j.first_kv = kv_head_of(s, 0);
+    j.n_kv = kv_head_of(s, s->n_heads - 1) - j.first_kv + 1;
+    j.width = round_to_lanes(s->head_dim);
+    for (size_t seq = 0; seq < j.c->shape.n_seqs; seq++)
+        j.n_tasks += j.n_kv * tiles_of(&j, seq);
+    return j;
+}
+
+/* Task number `index`; n is 0 where the KV head has fewer query heads here than elsewhere. */
+static task find_task(const job *j, size_t index)
+{
+    const rf_attention_spec *s = j->s;
+    size_t seq = 0, end, queries;
+    task t;
+
+    while (index >= j->n_kv * tiles_of(j, seq))
+        index -= j->n_kv * tiles_of(j, seq++);
+    t.seq = &j->c->seqs[seq];
+    t.first_row = j->c->first_row[seq];
+    t.kv_head = j->first_kv + index / tiles_of(j, seq);
+    t.first_head = (s->first_kv + t.kv_head) * s->heads_per_kv;
+    end = t.first_head + s->heads_per_kv - s->first_head;
+    t.first_head = t.first_head > s->first_head ? t.first_head - s->first_head : 0;
+    t.n_heads = (end < s->n_heads ? end : s->n_heads) - t.first_head;
+    queries = (size_t)t.seq->n_rows * t.n_heads;
+    t.first = index % tiles_of(j, seq) * QUERIES;
+    t.n = t.first >= queries ? 0 : queries - t.first < QUERIES ? queries - t.first : QUERIES;
+    t.n_cached = t.n_spans = 0;
+    if (!t.n)
+        return t;
+    t.start = first_seen(s, t.seq->first_pos + (int64_t)query_row(&t, 0));
+    t.end = seen_end(j, &t, query_row(&t, t.n - 1));
+    if (t.start < t.end)
+        t.n_cached = (size_t)((t.end - 1) / SPAN - t.start / SPAN) + 1;
+    t.n_spans = t.n_cached + j->block;
+    return t;
+}
+
+/* ---- memory: every thread's scratch is q, p and block of a tile, then sums of a span; units are sums of spans that threads share */
+
+static query_tile load_queries(const job *j, const task *t, float *scratch)
+{
+    query_tile tile = {.n = t->n, .d = j->s->head_dim, .width = j->width, .scale = 1.0f / sqrtf((float)j->s->head_dim)};
+    float *q = scratch;
+
+    tile.p = scratch + QUERIES * j->width;
+    tile.block = tile.p + QUERIES * SPAN;
+    for (size_t i = 0; i < t->n; i++) {
+        const float *from = mat_row(j->q, t->first_row + query_row(t, i)) + query_head(t, i) * j->s->head_stride;
+
+        memcpy(q + i * j->width, from, tile.d * sizeof *q);
+        memset(q + i * j->width + tile.d, 0, (j->width - tile.d) * sizeof *q);
+    }
+    tile.q = q;
+    return tile;
+}
+
+static span_sums sums_at(float *memory)
+{
+    return (span_sums){memory, memory + QUERIES, memory + 2 * QUERIES};
+}
+
+static float *own_unit(const job *j, float *scratch)
+{
+    return scratch + QUERIES * j->width + QUERIES * SPAN + LANES * j->width;
+}
+
+static float *shared_unit(const job *j, size_t unit)
+{
+    return j->cpu->units + unit * attention_unit_floats(j->s->head_dim);
+}
+
+/* m and l of a task's queries over the spans so far: [2][QUERIES] */
+static float *shared_totals(const job *j, size_t index)
+{
+    return shared_unit(j, j->cpu->n_units) + index * 2 * QUERIES;
+}
+
+/* ---- spans */
+
+static void clamp_seen(const job *j, const task *t, int64_t start, query_tile *tile)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        int64_t from = first_seen(j->s, t->seq->first_pos + (int64_t)query_row(t, i)) - start, to = seen_end(j, t, query_row(t, i)) - start;
+
+        from = from < 0 ? 0 : from > SPAN ? SPAN : from;
+        to = to < 0 ? 0 : to > SPAN ? SPAN : to;
+        tile->from[i] = (size_t)from;
+        tile->to[i] = (size_t)(to > from ? to : from);
+    }
+}
+
+/* Span number `index` of the task */
+static void run_span(const job *j, const task *t, size_t index, query_tile *tile, span_sums sums)
+{
+    const rf_kv *kv = j->kv;
+    size_t d = j->s->head_dim;
+    span_rows rows;
+
+    if (index < t->n_cached) {
+        int64_t start = t->start / SPAN * SPAN + (int64_t)index * SPAN;
+        size_t place = kv_place(kv, (size_t)t->seq->slot, t->kv_head, start);
+
+        rows = (span_rows){kv->k + place * kv->k_size, kv->v + place * kv->v_size, d * kv->k_size, d * kv->v_size, kv->spec.type_k,
+                           kv->spec.type_v};
+        clamp_seen(j, t, start, tile);
+    } else { /* the block itself: everyone sees all of it */
+        rows = (span_rows){(const unsigned char *)(mat_row(j->k, t->first_row) + t->kv_head * d),
+                           (const unsigned char *)(mat_row(j->v, t->first_row) + t->kv_head * d), j->k.stride * sizeof(float),
+                           j->v.stride * sizeof(float), RF_TYPE_F32, RF_TYPE_F32};
+        for (size_t i = 0; i < t->n; i++) {
+            tile->from[i] = 0;
+            tile->to[i] = (size_t)t->seq->n_rows;
+        }
+    }
+    RF_ISA_NAME(attend_span)(tile, &rows, sums);
+    for (size_t i = 0; i < t->n; i++)
+        if (tile->from[i] >= tile->to[i])
+            sums.l[i] = -1; /* sees nothing here */
+}
+
+static float *out_of(const job *j, const task *t, size_t i)
+{
+    return mat_row(j->out, t->first_row + query_row(t, i)) + query_head(t, i) * j->s->head_dim;
+}
+
+/* M = max, a = exp(m1 - M), c = exp(m2 - M), l = fma(l2, c, l1 a), o = fma(o2, c, o1 a) */
+static void combine(const job *j, const task *t, size_t i, span_sums sums, float *m, float *l)
+{
+    float *o = out_of(j, t, i), *span = sums.o + i * j->width;
+    float most = *m > sums.m[i] ? *m : sums.m[i];
+    size_t d = j->s->head_dim;
+    v16 a, c;
+
+    if (sums.l[i] < 0)
+        return;
+    a = v_exp(v_set1(*m - most));
+    c = v_exp(v_set1(sums.m[i] - most));
+    *l = fmaf(sums.l[i], v_first(c), *l * v_first(a));
+    *m = most;
+    for (size_t at = 0; at < d; at += LANES) {
+        size_t n = d - at < LANES ? d - at : LANES;
+
+        v_store_n(o + at, v_fma(v_load(span + at), c, v_mul(v_load_n(o + at, n), a)), n);
+    }
+}
+
+static void begin(const job *j, const task *t, size_t i, float *m, float *l)
+{
+    *m = -INFINITY;
+    *l = 0;
+    memset(out_of(j, t, i), 0, j->s->head_dim * sizeof(float));
+}
+
+static void finish(const job *j, const task *t, size_t i, float m, float l)
+{
+    float *o = out_of(j, t, i);
+    v16 by = v_set1(l);
+
+    if (m == -INFINITY && l == 0) /* nothing seen: zeros */
+        return;
+    for (size_t at = 0; at < j->s->head_dim; at += LANES) {
+        size_t n = j->s->head_dim - at < LANES ? j->s->head_dim - at : LANES;
+
+        v_store_n(o + at, v_div(v_load_n(o + at, n), by), n);
+    }
+}
+
+/* ---- many tasks: each alone */
+
+static void run_alone(const job *j, size_t index)
+{
+    float *scratch = cpu_scratch(j->cpu), m[QUERIES], l[QUERIES];
+    span_sums sums = sums_at(own_unit(j, scratch));
+    task t = find_task(j, index);
+    query_tile tile = load_queries(j, &t, scratch);
+
+    for (size_t i = 0; i < t.n; i++)
+        begin(j, &t, i, &m[i], &l[i]);
+    for (size_t s = 0; s < t.n_spans; s++) {
+        run_span(j, &t, s, &tile, sums);
+        for (size_t i = 0; i < t.n; i++)
+            combine(j, &t, i, sums, &m[i], &l[i]);
+    }
+    for (size_t i = 0; i < t.n; i++)
+        finish(j, &t, i, m[i], l[i]);
+}
+
+/* ---- few tasks: waves of `wave` spans of each */
+
+static void run_wave_span(const job *j, size_t index, size_t span, size_t unit)
+{
+    task t = find_task(j, index);
+    query_tile tile;
+
+    if (span >= t.n_spans)
+        return;
+    tile = load_queries(j, &t, cpu_scratch(j->cpu));
+    run_span(j, &t, span, &tile, sums_at(shared_unit(j, unit)));
+}
+
+/* Query i of the task: the spans [first, first + wave) of its units */
+static void combine_wave(const job *j, size_t index, size_t i, size_t first, size_t wave, bool last)
+{
+    task t = find_task(j, index);
+    float *m = shared_totals(j, index) + i, *l = m + QUERIES;
+
+    if (i >= t.n)
+        return;
+    if (first == 0)
+        begin(j, &t, i, m, l);
+    for (size_t s = 0; s < wave && first + s < t.n_spans; s++)
+        combine(j, &t, i, sums_at(shared_unit(j, index * wave + s)), m, l);
+    if (last)
+        finish(j, &t, i, *m, *l);
+}
+
+static void run_waves(const job *j)
+{
+    size_t wave = j->cpu->n_units / j->n_tasks, most = 1;
+
+    for (size_t index = 0; index < j->n_tasks; index++) {
+        size_t spans = find_task(j, index).n_spans;
+
+        most = spans > most ? spans : most;
+    }
+#pragma omp parallel num_threads(j->cpu->n_threads)
+    for (size_t first = 0; first < most; first += wave) {
+#pragma omp for collapse(2) schedule(dynamic, 1)
+        for (size_t index = 0; index < j->n_tasks; index++)
+            for (size_t s = 0; s < wave; s++)
+                run_wave_span(j, index, first + s, index * wave + s);
+#pragma omp for collapse(2) schedule(static)
+        for (size_t index = 0; index < j->n_tasks; index++)
+            for (size_t i = 0; i < QUERIES; i++)
+                combine_wave(j, index, i, first, wave, first + wave >= most);
+    }
+}
+
+static void run_job(const job *j)
+{
+    size_t threads = (size_t)j->cpu->n_threads;
+
+    if (threads > 1 && j->n_tasks < ATTENTION_MIN_TASKS * threads) {
+        run_waves(j);
+        return;
+    }
+#pragma omp parallel for schedule(dynamic, 1) num_threads(j->cpu->n_threads)
+    for (size_t index = 0; index < j->n_tasks; index++)
+        run_alone(j, index);
+}
+
 static void attention(rf_backend *b, const rf_batch *batch, const rf_kv *kv, const rf_attention_spec *s, rf_mat q, rf_mat out)
 {
-    const cpu_batch *c = cpu_batch_of(batch);
+    job j = make_job(b, batch, kv, s, q, out);
 
-#pragma omp parallel for collapse(2) schedule(dynamic, 1) num_threads(cpu_of(b)->n_threads)
-    for (size_t r = 0; r < c->shape.n_rows; r++)
-        for (size_t h = 0; h < s->n_heads; h++) {
-            partial t = begin(b, mat_row(out, r) + h * s->head_dim, s->head_dim);
-
-            add_cache(&t, mat_row(q, r) + h * s->head_stride, kv, (size_t)c->seqs[c->seq[r]].slot, kv_head_of(s, h),
-                      first_seen(s, c->position[r]), c->position[r] + 1);
-            finish(&t, s->head_dim);
-        }
+    run_job(&j);
 }
+
+/* ---- rows that are not stored, and rows that are */
 
 /* What storing and loading again would give. */
 static void round_to_cache(float *x, uint32_t type, size_t n)
 {
-    for (size_t i = 0; type == RF_TYPE_F16 && i < n; i++)
-        x[i] = rf_f16_to_f32(rf_f32_to_f16(x[i]));
+    for (size_t i = 0; type == RF_TYPE_F16 && i < n; i += LANES) {
+        size_t some = n - i < LANES ? n - i : LANES;
+        uint16_t half[LANES];
+
+        v_store_f16(half, v_load_n(x + i, some));
+        v_store_n(x + i, v_load_f16(half), some);
+    }
 }
 
 static void attention_block(rf_backend *b, const rf_batch *batch, const rf_kv *kv, const rf_attention_spec *s, rf_mat q, rf_mat k, rf_mat v,
                             rf_mat out)
 {
-    const cpu_batch *c = cpu_batch_of(batch);
-    size_t d = s->head_dim;
+    job j = make_job(b, batch, kv, s, q, out);
 
-    for (size_t r = 0; r < c->shape.n_rows; r++) {
-        round_to_cache(mat_row(k, r), kv->spec.type_k, kv->spec.n_heads * d);
-        round_to_cache(mat_row(v, r), kv->spec.type_v, kv->spec.n_heads * d);
+    j.k = k;
+    j.v = v;
+    j.block = true;
+    for (size_t r = 0; r < j.c->shape.n_rows; r++) {
+        round_to_cache(mat_row(k, r), kv->spec.type_k, kv->spec.n_heads * s->head_dim);
+        round_to_cache(mat_row(v, r), kv->spec.type_v, kv->spec.n_heads * s->head_dim);
     }
-#pragma omp parallel for collapse(2) schedule(dynamic, 1) num_threads(cpu_of(b)->n_threads)
-    for (size_t r = 0; r < c->shape.n_rows; r++)
-        for (size_t h = 0; h < s->n_heads; h++) {
-            const rf_batch_seq *seq = &c->seqs[c->seq[r]];
-            size_t first = c->first_row[c->seq[r]], head = kv_head_of(s, h);
-            partial t = begin(b, mat_row(out, r) + h * d, d);
-            const float *query = mat_row(q, r) + h * s->head_stride;
-            rows_of rows = {(const unsigned char *)(mat_row(k, first) + head * d), (const unsigned char *)(mat_row(v, first) + head * d),
-                            k.stride * sizeof(float), v.stride * sizeof(float), RF_TYPE_F32, RF_TYPE_F32};
-
-            add_cache(&t, query, kv, (size_t)seq->slot, head, first_seen(s, c->position[r]), seq->first_pos);
-            add_span(&t, query, rows, 0, (size_t)seq->n_rows, d);
-            finish(&t, d);
-        }
+    run_job(&j);
 }
 
 static void store_row(unsigned char *dst, uint32_t type, const float *src, size_t n)
@@ -213,10 +358,12 @@ static void store_row(unsigned char *dst, uint32_t type, const float *src, size_
         memcpy(dst, src, n * sizeof *src);
         return;
     }
-    for (size_t i = 0; i < n; i++) {
-        uint16_t half = rf_f32_to_f16(src[i]);
+    for (size_t i = 0; i < n; i += LANES) {
+        size_t some = n - i < LANES ? n - i : LANES;
+        uint16_t half[LANES];
 
-        memcpy(dst + i * sizeof half, &half, sizeof half);
+        v_store_f16(half, v_load_n(src + i, some));
+        memcpy(dst + i * sizeof *half, half, some * sizeof *half);
     }
 }
 

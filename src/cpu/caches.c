@@ -62,7 +62,8 @@ static rf_kv *kv_create(rf_backend *b, const rf_kv_spec *s, rf_error *err)
     kv->k = cpu_alloc(kv->cpu, kv->k_bytes, "cached keys", err);
     kv->v = cpu_alloc(kv->cpu, kv->v_bytes, "cached values", err);
     kv->table = cpu_alloc(kv->cpu, kv_table_bytes(s), "a cache's table", err);
-    if (kv->k && kv->v && kv->table && cpu_need_scratch(kv->cpu, SPAN + 2 * s->head_dim, err) == 0) {
+    if (kv->k && kv->v && kv->table && cpu_need_scratch(kv->cpu, attention_scratch_floats(s->head_dim), err) == 0 &&
+        cpu_need_units(kv->cpu, s->head_dim, err) == 0) {
         for (size_t i = 0; i < s->n_slots * kv->n_blocks; i++)
             kv->table[i] = (uint32_t)i;
         return kv;

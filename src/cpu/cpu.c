@@ -64,6 +64,7 @@ static void destroy(rf_backend *b)
 
     if (!b)
         return;
+    cpu_free(cpu, cpu->units, cpu->units_floats * sizeof(float));
     cpu_free(cpu, cpu->scratch, (size_t)cpu->n_threads * cpu->scratch_floats * sizeof(float));
     free(cpu);
 }

@@ -10,6 +10,9 @@
 #define Q8_TILE_BYTES (Q8_BLOCK * OUT_LANES) /* int8 of 16 rows x 32 columns */
 #define MAX_TILE_ROWS RF_MAX_BLOCK           /* activation rows a pass over the weights serves */
 #define MAX_STRIP 64                         /* columns of a DeltaNet state that are worked on at a time */
+#define ATTENTION_QUERIES 16                 /* of a task */
+#define ATTENTION_MIN_TASKS 2                /* a thread; with fewer, threads divide the spans of a task */
+#define ATTENTION_UNITS 4                    /* a thread: spans on their way; at least ATTENTION_MIN_TASKS */
 
 /* Every ISA level compiles the same sources; its functions are told apart by a suffix. */
 #define RF_ISA_PASTE(name, isa) name##_##isa
@@ -25,6 +28,8 @@ typedef struct {
     rf_backend_stats stats;
     float *scratch;        /* [n_threads][scratch_floats] */
     size_t scratch_floats;
+    float *units;          /* [n_units] sums of an attention span, then [n_units][2][ATTENTION_QUERIES] totals */
+    size_t n_units, units_floats;
 } rf_cpu;
 
 static inline rf_cpu *cpu_of(const rf_backend *b)
@@ -124,6 +129,18 @@ static inline size_t delta_scratch_floats(size_t head_dim)
     return head_dim * MAX_STRIP + 4 * MAX_TILE_ROWS * round_to_lanes(head_dim);
 }
 
+/* Floats of the sums of a span: m, l and o of all queries */
+static inline size_t attention_unit_floats(size_t head_dim)
+{
+    return (2 + round_to_lanes(head_dim)) * ATTENTION_QUERIES;
+}
+
+/* Floats of scratch a thread needs for attention: queries, probabilities, a block of 16 positions, a unit. */
+static inline size_t attention_scratch_floats(size_t head_dim)
+{
+    return (ATTENTION_QUERIES + OUT_LANES) * round_to_lanes(head_dim) + ATTENTION_QUERIES * SPAN + attention_unit_floats(head_dim);
+}
+
 static inline float *mat_row(rf_mat m, size_t row)
 {
     return (float *)m.buf->data + m.offset + row * m.stride;
@@ -138,6 +155,7 @@ size_t cpu_sum(size_t a, size_t b);
 void cpu_memory_ops(rf_ops *ops);
 /* At least `floats` of scratch for every thread. */
 int cpu_need_scratch(rf_cpu *cpu, size_t floats, rf_error *err);
+int cpu_need_units(rf_cpu *cpu, size_t head_dim, rf_error *err); /* for attention over heads of this width */
 float *cpu_scratch(rf_cpu *cpu); /* this thread's */
 
 void cpu_batch_ops(rf_ops *ops);  /* batch.c */

@@ -10,6 +10,9 @@ void RF_ISA_NAME(attention_ops)(rf_ops *ops);
 void RF_ISA_NAME(delta_ops)(rf_ops *ops);
 void RF_ISA_NAME(logit_ops)(rf_ops *ops);
 
+/* How far ahead kernels ask for weights, in bytes: processors stop looking ahead at the end of a 4 KiB page. Past the end it is harmless. */
+#define Q8_AHEAD 4096
+
 /* A tile of activations from one k block on: [k block][n_rows]. */
 typedef struct {
     size_t n_rows; /* 1 .. MAX_TILE_ROWS */

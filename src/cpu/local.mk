@@ -1,6 +1,6 @@
 # CPU backend. The compute sources are compiled once for each ISA level; a new level is a library here and a row in cpu.c.
 cpu_compute = \
-	src/cpu/attention.c src/cpu/basic.c src/cpu/compute.c src/cpu/delta.c src/cpu/logits.c src/cpu/matmul.c \
+	src/cpu/attention.c src/cpu/attention.h src/cpu/attention_span.c src/cpu/basic.c src/cpu/compute.c src/cpu/delta.c src/cpu/logits.c src/cpu/matmul.c \
 	src/cpu/isa.h src/cpu/vec16.h
 
 noinst_LIBRARIES += libcpu.a libcpu_reference.a

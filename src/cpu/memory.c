@@ -110,6 +110,23 @@ int cpu_need_scratch(rf_cpu *cpu, size_t floats, rf_error *err)
     return 0;
 }
 
+int cpu_need_units(rf_cpu *cpu, size_t head_dim, rf_error *err)
+{
+    size_t n = ATTENTION_UNITS * (size_t)cpu->n_threads, wanted = n * (attention_unit_floats(head_dim) + 2 * ATTENTION_QUERIES);
+    float *p;
+
+    if (cpu->n_threads == 1 || wanted <= cpu->units_floats)
+        return 0;
+    p = cpu_alloc(cpu, wanted * sizeof(float), "sums of attention spans", err);
+    if (!p)
+        return -1;
+    cpu_free(cpu, cpu->units, cpu->units_floats * sizeof(float));
+    cpu->units = p;
+    cpu->n_units = n;
+    cpu->units_floats = wanted;
+    return 0;
+}
+
 float *cpu_scratch(rf_cpu *cpu)
 {
     return cpu->scratch + (size_t)omp_get_thread_num() * cpu->scratch_floats;

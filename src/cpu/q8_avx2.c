@@ -61,6 +61,8 @@ void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *d
     for (size_t kb = 0; kb < n_kb; kb++, w += Q8_TILE_BYTES, dw += OUT_LANES) {
         size_t left = x->n_rows, r = 0;
 
+        for (size_t line = 0; line < Q8_TILE_BYTES; line += 64)
+            _mm_prefetch((const char *)w + Q8_AHEAD + line, _MM_HINT_T0);
         for (; left >= MOST; left -= MOST, r += MOST)
             block(MOST, w, dw, q + r * Q8_BLOCK, d + r, acc + r);
         if (left == 3)

@@ -30,8 +30,10 @@ static inline __attribute__((always_inline)) void rows(const size_t n, size_t fi
         __m512i weights[GROUPS];
 
 #pragma GCC unroll 8
-        for (size_t g = 0; g < GROUPS; g++)
+        for (size_t g = 0; g < GROUPS; g++) {
             weights[g] = _mm512_loadu_si512(w + g * 4 * OUT_LANES);
+            _mm_prefetch((const char *)w + Q8_AHEAD + g * 4 * OUT_LANES, _MM_HINT_T0);
+        }
 #pragma GCC unroll 16
         for (size_t r = 0; r < n; r++) {
             __m512i even = _mm512_set1_epi32(offset[r]), odd = _mm512_setzero_si512();

@@ -185,6 +185,53 @@ static inline float v_sum(v16 a)
     return t[0];
 }
 
+#if defined(RF_ISA_AVX512)
+static inline __m512 v_halves(__m512 a, __m512 b) { return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee)); }
+static inline __m512 v_quarters(__m512 a, __m512 b) { return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd)); }
+static inline __m512 v_pairs(__m512 a, __m512 b) { return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee)); }
+static inline __m512 v_ones(__m512 a, __m512 b) { return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd)); }
+
+/* Lane i = v_sum(a[i]). Two vectors are folded into one at each width: l + 8, l + 4, l + 2, l + 1. */
+static inline v16 v_sums(const v16 a[LANES])
+{
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    v16 four[4], two[2];
+
+    for (int i = 0; i < 4; i++)
+        four[i] = v_quarters(v_halves(a[4 * i], a[4 * i + 1]), v_halves(a[4 * i + 2], a[4 * i + 3]));
+    for (int i = 0; i < 2; i++)
+        two[i] = v_pairs(four[2 * i], four[2 * i + 1]);
+    return _mm512_permutexvar_ps(order, v_ones(two[0], two[1]));
+}
+
+static inline float v_first(v16 a) { return _mm512_cvtss_f32(a); }
+
+#elif defined(RF_ISA_AVX2)
+static inline __m256 v_quarters(__m256 a, __m256 b) { return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31)); }
+static inline __m256 v_pairs(__m256 a, __m256 b) { return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee)); }
+static inline __m256 v_ones(__m256 a, __m256 b) { return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd)); }
+
+/* Lanes 0..7 = v_sum(a[0..7]): l + 8 is the sum of the two halves, then l + 4, l + 2, l + 1 fold two vectors into one. */
+static inline __m256 v_eight_sums(const v16 a[8])
+{
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256 half[8], four[4];
+
+    for (int i = 0; i < 8; i++)
+        half[i] = _mm256_add_ps(a[i].a, a[i].b);
+    for (int i = 0; i < 4; i++)
+        four[i] = v_quarters(half[2 * i], half[2 * i + 1]);
+    return _mm256_permutevar8x32_ps(v_ones(v_pairs(four[0], four[1]), v_pairs(four[2], four[3])), order);
+}
+
+static inline v16 v_sums(const v16 a[LANES]) { return (v16){v_eight_sums(a), v_eight_sums(a + 8)}; }
+static inline float v_first(v16 a) { return _mm256_cvtss_f32(a.a); }
+
+#else
+static inline v16 v_sums(const v16 a[LANES]) { V_EACH(v_sum(a[i])); }
+static inline float v_first(v16 a) { return a.l[0]; }
+#endif
+
 static inline float v_largest(v16 a)
 {
     float t[LANES], best;
