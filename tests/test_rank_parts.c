@@ -94,10 +94,12 @@ static void rounds_add_up(void **state)
 /* A command survives the wire, also one that needs the second broadcast. */
 static void commands_on_the_wire(void **state)
 {
+    rf_comm *world = rf_comm_create_self(NULL);
     rf_command sent, got;
     rf_error err;
 
     (void)state;
+    assert_non_null(world);
     for (size_t n = 1; n <= 2000; n += 333) {
         int32_t *tokens = malloc(n * sizeof *tokens);
         rf_command_seq *q;
@@ -111,9 +113,9 @@ static void commands_on_the_wire(void **state)
         q = rf_command_add(&sent, 1, INT64_C(5000000000), tokens, 1);
         q->seed = UINT64_MAX;
         q->temperature = 0.7;
-        rf_command_exchange(&sent, NULL, true, false);
+        rf_command_exchange(&sent, world, true, false);
         memcpy(got.bytes, sent.bytes, sizeof(rf_command_head) + 4 * sizeof(rf_command_seq) + 4000 * sizeof(int32_t));
-        rf_command_exchange(&got, NULL, false, false);
+        rf_command_exchange(&got, world, false, false);
         assert_memory_equal(&got.head, &sent.head, sizeof got.head);
         assert_memory_equal(got.seqs, sent.seqs, 2 * sizeof *got.seqs);
         assert_memory_equal(got.tokens, sent.tokens, (n + 1) * sizeof *tokens);
@@ -122,6 +124,7 @@ static void commands_on_the_wire(void **state)
         rf_command_destroy(&got);
         free(tokens);
     }
+    rf_comm_destroy(world);
 }
 
 static void memory_is_read(void **state)
