@@ -4,7 +4,7 @@ set -u
 . "$(dirname "$0")/mpi.sh"
 need_mpirun
 program="$top_builddir/tests/collectives_run"
-work=$(mktemp -d)
+work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 RANKS_TIMEOUT=200
 for n in 1 2 3 4; do

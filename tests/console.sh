@@ -3,7 +3,7 @@
 set -u
 . "$(dirname "$0")/mpi.sh"
 need_mpirun
-work=$(mktemp -d)
+work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 program="$top_builddir/rankflash"
 

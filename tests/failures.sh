@@ -3,7 +3,7 @@
 set -u
 . "$(dirname "$0")/mpi.sh"
 need_mpirun
-work=$(mktemp -d)
+work=$(mktemp -d) || exit 1
 trap 'pkill -9 -f "$work" 2>/dev/null; rm -rf "$work"' EXIT
 program="$top_builddir/rankflash"
 model="$srcdir/share/factbook-tiny/factbook-tiny-Q8_0.gguf"

@@ -6,7 +6,7 @@ set -u
 need_mpirun
 
 full=${1:-}
-work=$(mktemp -d)
+work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 run="$top_builddir/tests/matrix_run"
 [ "$full" = --full ] || run="$run --reduced"

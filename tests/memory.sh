@@ -4,7 +4,7 @@ set -u
 . "$(dirname "$0")/mpi.sh"
 need_mpirun
 grep -q fsanitize "$top_builddir/config.status" && { echo "skipped: a sanitizer holds memory of its own"; exit 77; }
-work=$(mktemp -d)
+work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 program="$top_builddir/rankflash"
 

@@ -2,7 +2,7 @@
 # --plan on the 27B shape: the account adds up to the size of the files, exactly, for every cut; and it reads like docs/plan.md says.
 set -u
 . "$(dirname "$0")/mpi.sh"
-work=$(mktemp -d)
+work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 "$top_builddir/tests/make_27b" "$work/t.gguf" "$work/d.gguf" || fail "make_27b"
 target=$(stat -c %s "$work/t.gguf")
