@@ -254,7 +254,7 @@ int rf_option_set_seed(rf_options *o, const rf_option *row, const char *value, r
 
 int rf_option_set_threads(rf_options *o, const rf_option *row, const char *value, rf_error *err)
 {
-    int64_t threads;
+    int64_t threads = 0;
 
     if (read_ranged(row, value, &threads, err) < 0)
         return -1;

@@ -1,6 +1,9 @@
 /* Creation of the backend: the table is filled with reference functions, then with those of the best ISA level of this CPU. */
 #include "config.h"
 
+#ifdef RF_X86
+#include <cpuid.h>
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +22,17 @@ static bool always(void)
 }
 
 #ifdef RF_X86
+/* Not by __builtin_cpu_supports: clang 14 does not know the name. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 static bool has_avx512(void)
