@@ -130,7 +130,7 @@ typedef struct {
 } rf_gumbel_row;
 
 typedef struct {
-    uint64_t weight_bytes_read; /* packed weight bytes that matmuls streamed */
+    uint64_t weight_bytes_read; /* packed weight bytes that matmuls went through, counted in every pass of their loops */
     uint64_t allocated_bytes;   /* device memory held now */
     uint64_t n_allocations;     /* since creation: unchanged while the hot path runs */
 } rf_backend_stats;

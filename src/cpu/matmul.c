@@ -158,14 +158,17 @@ static void store_tile(const rf_weight *w, size_t block, size_t n_rows, tile_sum
         memcpy(out + r * stride + first, sums[r], n * sizeof(float));
 }
 
-static void count(rf_backend *b, const rf_weight *w)
+/* Packed bytes of one block of outputs: what a pass over it for up to MAX_TILE_ROWS rows goes through. */
+static size_t block_bytes(const rf_weight *w)
 {
-    cpu_of(b)->stats.weight_bytes_read += w->bytes;
+    return w->bytes / w->n_blocks;
 }
 
 static void matmul(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_mat y)
 {
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) if (w->n_blocks >= PARALLEL_BLOCKS)
+    size_t bytes = 0;
+
+#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) reduction(+ : bytes) if (w->n_blocks >= PARALLEL_BLOCKS)
     for (size_t block = 0; block < w->n_blocks; block++)
         for (size_t row = 0; row < n_rows; row += MAX_TILE_ROWS) {
             size_t n = n_rows - row < MAX_TILE_ROWS ? n_rows - row : MAX_TILE_ROWS;
@@ -173,8 +176,9 @@ static void matmul(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_ac
 
             sum_columns(w, block, x, 0, w->n_cols, row, n, sums);
             store_tile(w, block, n, sums, mat_row(y, row), y.stride);
+            bytes += block_bytes(w);
         }
-    count(b, w);
+    cpu_of(b)->stats.weight_bytes_read += bytes;
 }
 
 /* The tree over local units [units.first, + count). */
@@ -196,10 +200,12 @@ static void sum_units(const rf_weight *w, size_t block, const rf_act *x, rf_rang
 static void matmul_nodes(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_buf *y)
 {
     float *out = y->data;
+    size_t bytes = 0;
 
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) if (w->n_blocks >= PARALLEL_BLOCKS)
+#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) reduction(+ : bytes) if (w->n_blocks >= PARALLEL_BLOCKS)
     for (size_t block = 0; block < w->n_blocks; block++)
-        for (size_t row = 0; row < n_rows; row += MAX_TILE_ROWS)
+        for (size_t row = 0; row < n_rows; row += MAX_TILE_ROWS) {
+            bytes += block_bytes(w); /* the nodes share out the columns */
             for (size_t node = 0; node < w->n_nodes; node++) {
                 size_t n = n_rows - row < MAX_TILE_ROWS ? n_rows - row : MAX_TILE_ROWS;
                 tile_sums sums;
@@ -207,7 +213,8 @@ static void matmul_nodes(rf_backend *b, size_t n_rows, const rf_weight *w, const
                 sum_units(w, block, x, w->nodes[node], row, n, sums);
                 store_tile(w, block, n, sums, out + (node * n_rows + row) * w->n_rows, w->n_rows);
             }
-    count(b, w);
+        }
+    cpu_of(b)->stats.weight_bytes_read += bytes;
 }
 
 void RF_ISA_NAME(matmul_ops)(rf_ops *ops)
