@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sampler.h"
+
 struct rf_collector {
     rf_backend *b;
     rf_comm *world;
@@ -103,55 +105,6 @@ void rf_collector_destroy(rf_collector *c)
     free(c);
 }
 
-/* a comes before b: larger logit, ties lower id; the empty place {-inf, -1} comes last */
-static bool before(rf_candidate a, rf_candidate b)
-{
-    if (a.id < 0 || b.id < 0)
-        return b.id < 0 && a.id >= 0;
-    return a.logit > b.logit || (!(a.logit < b.logit) && a.id < b.id);
-}
-
-/* k-way merge of every rank's sorted list of one row; n_ranks is small */
-static void merge_row(const rf_collector *c, wire w, size_t row, size_t k, rf_candidate *out)
-{
-    size_t *next = c->next;
-
-    memset(next, 0, c->n_ranks * sizeof *next);
-    for (size_t i = 0; i < k; i++) {
-        rf_candidate top = {-INFINITY, -1};
-        size_t from = 0;
-
-        for (size_t r = 0; r < c->n_ranks; r++) {
-            rf_candidate head;
-
-            if (next[r] == k)
-                continue;
-            memcpy(&head, c->all + r * w.bytes + w.cand + (row * k + next[r]) * sizeof head, sizeof head);
-            if (before(head, top)) {
-                top = head;
-                from = r;
-            }
-        }
-        out[i] = top;
-        if (top.id >= 0)
-            next[from]++;
-    }
-}
-
-static void merge_best(rf_collector *c, wire w, size_t row)
-{
-    rf_gumbel_best top = {-INFINITY, -INFINITY, -1};
-
-    for (size_t r = 0; r < c->n_ranks; r++) {
-        rf_gumbel_best one;
-
-        memcpy(&one, c->all + r * w.bytes + w.best + row * sizeof one, sizeof one);
-        if (one.id >= 0 && (top.id < 0 || one.score > top.score || (!(one.score < top.score) && one.id < top.id)))
-            top = one;
-    }
-    c->merged_best[row] = top;
-}
-
 static uint64_t word(const unsigned char *p)
 {
     uint64_t v;
@@ -171,10 +124,12 @@ static uint32_t merge_status(const rf_collector *c, wire w)
 
 static void merge(rf_collector *c, wire w, size_t n_rows, rf_collect what, rf_collected *out)
 {
+    size_t k = (size_t)what.k;
+
     for (size_t row = 0; row < n_rows; row++) {
-        merge_row(c, w, row, (size_t)what.k, c->merged + row * (size_t)what.k);
+        rf_sampler_merge(c->all + w.cand + row * k * sizeof(rf_candidate), w.bytes, c->n_ranks, k, c->next, c->merged + row * k);
         if (what.gumbel)
-            merge_best(c, w, row);
+            c->merged_best[row] = rf_sampler_merge_best(c->all + w.best + row * sizeof(rf_gumbel_best), w.bytes, c->n_ranks);
         if (what.hash) {
             c->merged_hash[row] = 0;
             for (size_t r = 0; r < c->n_ranks; r++)
@@ -182,7 +137,7 @@ static void merge(rf_collector *c, wire w, size_t n_rows, rf_collect what, rf_co
         }
     }
     out->n_rows = n_rows;
-    out->k = (size_t)what.k;
+    out->k = k;
     out->cand = c->merged;
     out->best = c->merged_best;
     out->hash = c->merged_hash;

@@ -1,6 +1,7 @@
 #include "sampler.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "gumbel.h"
 
@@ -36,14 +37,6 @@ uint64_t rf_sampler_mass(float logit, float max)
     if (!(logit < max)) /* NaN */
         return 0;
     return (uint64_t)floor(exp((double)logit - (double)max) * MASS_ONE);
-}
-
-/* ceil(p * mass), at least 1 */
-static uint64_t top_p_threshold(double p, uint64_t mass)
-{
-    double t = ceil(p * (double)mass);
-
-    return t < 1 ? 1 : (uint64_t)t;
 }
 
 /* Length of the shortest prefix of the n best whose mass reaches the threshold; n + 1 if none does. */
@@ -118,7 +111,7 @@ rf_sample_state rf_sampler_try(const rf_sampling *s, int64_t position, const rf_
 
         if (!closed && !mass)
             return RF_SAMPLE_MASS;
-        prefix = top_p_prefix(cand, keep, top_p_threshold(s->top_p, closed ? sum_masses(cand, keep) : *mass));
+        prefix = top_p_prefix(cand, keep, (uint64_t)ceil(s->top_p * (double)(closed ? sum_masses(cand, keep) : *mass)));
         if (prefix > keep && !closed)
             return RF_SAMPLE_MORE;
         keep = prefix < keep ? prefix : keep;
@@ -138,14 +131,65 @@ rf_sample_state rf_sampler_try(const rf_sampling *s, int64_t position, const rf_
     return RF_SAMPLE_DONE;
 }
 
+/* a comes before b: larger logit, ties lower id; an empty place comes last */
+static bool before(rf_candidate a, rf_candidate b)
+{
+    if (a.id < 0 || b.id < 0)
+        return b.id < 0 && a.id >= 0;
+    return a.logit > b.logit || (!(a.logit < b.logit) && a.id < b.id);
+}
+
+void rf_sampler_merge(const void *parts, size_t stride, size_t n_shards, size_t k, size_t *next, rf_candidate *out)
+{
+    memset(next, 0, n_shards * sizeof *next);
+    for (size_t i = 0; i < k; i++) {
+        rf_candidate top = {-INFINITY, -1};
+        size_t from = 0;
+
+        for (size_t r = 0; r < n_shards; r++) { /* next[r] <= i < k */
+            rf_candidate head;
+
+            memcpy(&head, (const unsigned char *)parts + r * stride + next[r] * sizeof head, sizeof head);
+            if (before(head, top)) {
+                top = head;
+                from = r;
+            }
+        }
+        out[i] = top;
+        if (top.id >= 0)
+            next[from]++;
+    }
+}
+
+rf_gumbel_best rf_sampler_merge_best(const void *parts, size_t stride, size_t n_shards)
+{
+    rf_gumbel_best top = {-INFINITY, -INFINITY, -1};
+
+    for (size_t r = 0; r < n_shards; r++) {
+        rf_gumbel_best one;
+
+        memcpy(&one, (const unsigned char *)parts + r * stride, sizeof one);
+        if (one.id >= 0 && (top.id < 0 || one.score > top.score || (!(one.score < top.score) && one.id < top.id)))
+            top = one;
+    }
+    return top;
+}
+
+static double number(float score)
+{
+    return isnan(score) ? -INFINITY : (double)score;
+}
+
 size_t rf_sampler_draft(const rf_sampling *s, int64_t position, const float *scores, const int32_t *tokens, size_t n)
 {
     size_t best = 0;
     double top = -INFINITY;
 
     for (size_t i = 0; i < n; i++) {
-        double score = s->temperature > 0 ? (double)scores[i] / s->temperature + rf_gumbel(s->seed, position, tokens[i]) : (double)scores[i];
+        double score = number(scores[i]);
 
+        if (s->temperature > 0)
+            score = score / s->temperature + rf_gumbel(s->seed, position, tokens[i]);
         if (i == 0 || score > top || (!(score < top) && tokens[i] < tokens[best])) {
             top = score;
             best = i;
@@ -154,13 +198,19 @@ size_t rf_sampler_draft(const rf_sampling *s, int64_t position, const float *sco
     return best;
 }
 
+/* exp(score - max), also where both are the same infinity */
+static double weight(double score, double max)
+{
+    return score < max ? exp(score - max) : 1;
+}
+
 double rf_draft_probability(const float *scores, size_t n, size_t chosen)
 {
     double max = -INFINITY, sum = 0;
 
     for (size_t i = 0; i < n; i++)
-        max = (double)scores[i] > max ? (double)scores[i] : max;
+        max = fmax(max, number(scores[i]));
     for (size_t i = 0; i < n; i++)
-        sum += exp((double)scores[i] - max);
-    return exp((double)scores[chosen] - max) / sum;
+        sum += weight(number(scores[i]), max);
+    return weight(number(scores[chosen]), max) / sum;
 }

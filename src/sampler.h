@@ -50,10 +50,19 @@ size_t rf_sampler_wider(size_t n, size_t n_vocab);
 /* floor(exp(logit - max) * 2^40); 2^40 where both are equal (also infinite); 0 for NaN */
 uint64_t rf_sampler_mass(float logit, float max);
 
-/* The drafter's choice among its n >= 1 scored candidates, coupled to the target's by the same G at the same position: index of the best
- * score (greedy, ties lower id) or of the best score / T + G. */
+/* ---- One row out of its shards. Shard r's part begins at byte r * stride of `parts`; an empty place is {-inf, -1}. The result is that of the
+ * whole row, however it was cut. */
+
+/* out[0, k) = the k best of n_shards lists of k candidates each, every list descending with ties lower id and empty places last; so is out.
+ * next: scratch [n_shards]. */
+void rf_sampler_merge(const void *parts, size_t stride, size_t n_shards, size_t k, size_t *next, rf_candidate *out);
+/* The best of n_shards bests by score, ties lower id; id -1 where all are empty. */
+rf_gumbel_best rf_sampler_merge_best(const void *parts, size_t stride, size_t n_shards);
+
+/* ---- The drafter's choice among its n >= 1 scored candidates, coupled to the target's by the same G at the same position: index of the best
+ * score (greedy, ties lower id) or of the best score / T + G. NaN counts as -inf. */
 size_t rf_sampler_draft(const rf_sampling *s, int64_t position, const float *scores, const int32_t *tokens, size_t n);
-/* softmax over the n scores (not divided by T) at `chosen`: what --spec-draft-p-min compares with. */
+/* softmax over the n scores (not divided by T) at `chosen`: what --spec-draft-p-min compares with. In [0, 1] whatever the scores. */
 double rf_draft_probability(const float *scores, size_t n, size_t chosen);
 
 #endif

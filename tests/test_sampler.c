@@ -198,6 +198,70 @@ static int32_t widened(const rf_sampling *s, int64_t position, const rf_candidat
     return -3;
 }
 
+/* Logits of several kinds: spread, all equal, few values with many ties, and with NaN and infinities. */
+static void random_logits(int kind, size_t n, float *logits)
+{
+    for (size_t i = 0; i < n; i++)
+        logits[i] = kind == 0   ? (float)(uniform() * 20)
+                    : kind == 1 ? 1.0f
+                    : kind == 2 ? (float)(int)(uniform() * 3)
+                    : i % 7     ? (float)uniform()
+                    : i % 14    ? NAN
+                                : -INFINITY;
+}
+
+static rf_sampling random_filters(int round)
+{
+    rf_sampling s = {0.3 + 2 * uniform(), round % 3 ? 0 : 1 + (int32_t)(uniform() * 400), round % 5 ? 0.2 + 0.8 * uniform() : 1,
+                     round % 2 ? uniform() * 0.5 : 0, (uint64_t)round};
+
+    if (s.top_k <= 0 && s.top_p >= 1 && s.min_p <= 0)
+        s.min_p = 0.01;
+    return s;
+}
+
+/* The filters as their definition says, one token at a time, without the sampler's own prefixes. */
+static int32_t drawn_by_definition(const rf_sampling *s, int64_t position, const rf_candidate *all, size_t n)
+{
+    uint64_t mass[1000], sum = 0, before = 0;
+    size_t kept = s->top_k > 0 && (size_t)s->top_k < n ? (size_t)s->top_k : n, best = 0;
+    double top = -INFINITY;
+
+    for (size_t i = 0; i < n; i++)
+        mass[i] = (uint64_t)floor(exp((double)all[i].logit - (double)all[0].logit) * 1099511627776.0);
+    for (size_t i = 0; i < kept; i++)
+        sum += mass[i];
+    for (size_t i = 0; i < kept; before += mass[i++]) {
+        bool reached = s->top_p < 1 && before >= (uint64_t)ceil(s->top_p * (double)sum), small = mass[i] < (uint64_t)floor(s->min_p * 1099511627776.0);
+        double score = (double)all[i].logit / s->temperature + rf_gumbel(s->seed, position, all[i].id);
+
+        if (i && (reached || (s->min_p > 0 && small)))
+            break;
+        if (score > top || (score == top && all[i].id < all[best].id)) {
+            top = score;
+            best = i;
+        }
+    }
+    return all[best].id;
+}
+
+static void draws_follow_the_definition(void **state)
+{
+    enum { N = 300 };
+    float logits[N];
+    rf_candidate all[N];
+
+    (void)state;
+    for (int round = 0; round < 400; round++) {
+        rf_sampling s = random_filters(round);
+
+        random_logits(round % 4, N, logits);
+        sorted(logits, N, all);
+        for (int64_t position = 0; position < 20; position++)
+            assert_int_equal(draw(&s, position, all, N), drawn_by_definition(&s, position, all, N));
+    }
+}
+
 static void widening_changes_nothing(void **state)
 {
     enum { N = 700 };
@@ -206,21 +270,97 @@ static void widening_changes_nothing(void **state)
 
     (void)state;
     for (int round = 0; round < 600; round++) {
-        int kind = round % 4;
-        rf_sampling s = {0.3 + 2 * uniform(), round % 3 ? 0 : 1 + (int32_t)(uniform() * 400), round % 5 ? 0.2 + 0.8 * uniform() : 1,
-                         round % 2 ? uniform() * 0.5 : 0, (uint64_t)round};
+        rf_sampling s = random_filters(round);
 
-        if (s.top_k <= 0 && s.top_p >= 1 && s.min_p <= 0)
-            s.min_p = 0.01;
-        for (size_t i = 0; i < N; i++)
-            logits[i] = kind == 0 ? (float)(uniform() * 20)
-                        : kind == 1 ? 1.0f /* all equal */
-                        : kind == 2 ? (float)(int)(uniform() * 3) /* many ties */
-                                    : (i % 7 ? (float)uniform() : NAN);
+        random_logits(round % 4, N, logits);
         sorted(logits, N, all);
         for (size_t k = 1; k < N; k = k * 3 + 1)
             assert_int_equal(widened(&s, round, all, N, k), draw(&s, round, all, N));
     }
+}
+
+/* ---- shards */
+
+enum { ROW = 700, MOST_SHARDS = 5 };
+
+/* What one shard sends: its k best, then its best of logit / T + G. */
+typedef struct {
+    rf_gumbel_best best;
+    rf_candidate cand[ROW];
+} shard_part;
+
+static void send_part(const rf_sampling *s, const float *logits, size_t first, size_t n, size_t k, shard_part *part)
+{
+    rf_candidate local[ROW];
+
+    sorted(logits + first, n, local);
+    part->best = (rf_gumbel_best){-INFINITY, -INFINITY, -1};
+    for (size_t i = 0; i < n; i++) {
+        double score;
+
+        local[i].id += (int32_t)first;
+        score = (double)local[i].logit / s->temperature + rf_gumbel(s->seed, 9, local[i].id);
+        if (part->best.id < 0 || score > part->best.score || (score == part->best.score && local[i].id < part->best.id))
+            part->best = (rf_gumbel_best){score, local[i].logit, local[i].id};
+    }
+    for (size_t i = 0; i < k; i++)
+        part->cand[i] = i < n ? local[i] : (rf_candidate){-INFINITY, -1};
+}
+
+/* Random cuts, now and then with an empty shard. */
+static void random_cuts(size_t n_shards, size_t *begin)
+{
+    begin[0] = 0;
+    begin[n_shards] = ROW;
+    for (size_t r = 1; r < n_shards; r++)
+        begin[r] = begin[r - 1] + (size_t)(uniform() < 0.2 ? 0 : uniform() * (double)(ROW - begin[r - 1]));
+}
+
+static void shards_merge_to_the_whole_row(void **state)
+{
+    static const size_t ks[] = {1, 7, 40, 256, ROW};
+    static shard_part parts[MOST_SHARDS];
+    float logits[ROW];
+    rf_candidate all[ROW], merged[ROW];
+
+    (void)state;
+    for (int round = 0; round < 120; round++) {
+        size_t n_shards = 1 + (size_t)round % MOST_SHARDS, begin[MOST_SHARDS + 1], next[MOST_SHARDS], k = ks[round / 5 % 5];
+        rf_sampling s = {0.8, 0, 1, 0, (uint64_t)round};
+        rf_gumbel_best best;
+
+        random_logits(round % 4, ROW, logits);
+        sorted(logits, ROW, all);
+        random_cuts(n_shards, begin);
+        for (size_t r = 0; r < n_shards; r++)
+            send_part(&s, logits, begin[r], begin[r + 1] - begin[r], k, &parts[r]);
+        rf_sampler_merge(parts->cand, sizeof *parts, n_shards, k, next, merged);
+        assert_memory_equal(merged, all, k * sizeof *merged);
+        best = rf_sampler_merge_best(&parts->best, sizeof *parts, n_shards);
+        s.min_p = 1e-13; /* a filter that keeps all: the sampler's own argmax of logit / T + G */
+        assert_int_equal(best.id, draw(&s, 9, all, ROW));
+    }
+}
+
+/* More places than the shards can fill: the rest is empty. */
+static void empty_places_come_last(void **state)
+{
+    const rf_candidate parts[3][2] = {{{-INFINITY, 5}, {-INFINITY, -1}}, {{-INFINITY, -1}, {-INFINITY, -1}}, {{1, 9}, {-INFINITY, -1}}};
+    const rf_gumbel_best none[2] = {{-INFINITY, -INFINITY, -1}, {-INFINITY, -INFINITY, -1}};
+    const rf_gumbel_best low[2] = {{-INFINITY, -INFINITY, 3}, {-INFINITY, -INFINITY, -1}}, same[2] = {{7, 1, 9}, {7, 2, 4}};
+    rf_candidate out[2], wide[2];
+    size_t next[3];
+
+    (void)state;
+    rf_sampler_merge(parts, sizeof *parts, 3, 2, next, out);
+    assert_int_equal(out[0].id, 9);
+    assert_int_equal(out[1].id, 5);
+    rf_sampler_merge(parts, sizeof *parts, 2, 2, next, wide);
+    assert_int_equal(wide[0].id, 5);
+    assert_int_equal(wide[1].id, -1);
+    assert_int_equal(rf_sampler_merge_best(none, sizeof *none, 2).id, -1);
+    assert_int_equal(rf_sampler_merge_best(low, sizeof *low, 2).id, 3);
+    assert_int_equal(rf_sampler_merge_best(same, sizeof *same, 2).id, 4); /* a tie: the lower id */
 }
 
 static void ties_and_broken_rows(void **state)
@@ -242,23 +382,31 @@ static void ties_and_broken_rows(void **state)
     assert_int_equal(rf_sampler_draft(&greedy, 0, scores, ids, 3), 2); /* the lower token of the two */
 }
 
-/* A filter's edge keeps the lower id, and the first candidate is always kept. */
+/* Which of the first 32 tokens are ever drawn, as bits. */
+static unsigned drawn(const rf_sampling *s, const float *logits, size_t n)
+{
+    rf_candidate all[32];
+    unsigned seen = 0;
+
+    sorted(logits, n, all);
+    for (int64_t i = 0; i < 2000; i++)
+        seen |= 1u << draw(s, i, all, n);
+    return seen;
+}
+
+/* A filter's edge keeps the lower id, a mass exactly at a threshold counts, and the first candidate is always kept. */
 static void edges(void **state)
 {
-    float logits[5] = {1, 3, 3, 3, 0};
-    rf_candidate all[5];
-    rf_sampling two = {1, 2, 1, 0, 5}, all_but_nothing = {1, 0, 0.0, 0, 5}, high = {1, 0, 1, 1.0, 5};
+    const float logits[5] = {1, 3, 3, 3, 0}, twins[2] = {4, 4}, infinite[3] = {1, INFINITY, INFINITY};
 
     (void)state;
-    sorted(logits, 5, all);
-    for (int64_t i = 0; i < 2000; i++) {
-        int32_t t = draw(&two, i, all, 5);
-
-        assert_true(t == 1 || t == 2);
-        assert_int_equal(draw(&all_but_nothing, i, all, 5), 1);
-        t = draw(&high, i, all, 5);
-        assert_true(t >= 1 && t <= 3);
-    }
+    assert_int_equal(drawn(&(rf_sampling){1, 2, 1, 0, 5}, logits, 5), 1u << 1 | 1u << 2);
+    assert_int_equal(drawn(&(rf_sampling){1, 0, 0.0, 0, 5}, logits, 5), 1u << 1);
+    assert_int_equal(drawn(&(rf_sampling){1, 0, 1, 1.0, 5}, logits, 5), 1u << 1 | 1u << 2 | 1u << 3);
+    assert_int_equal(drawn(&(rf_sampling){1, 0, 1, 2.0, 5}, logits, 5), 1u << 1);
+    assert_int_equal(drawn(&(rf_sampling){1, 0, 0.5, 0, 5}, twins, 2), 1u << 0); /* half of the mass is exactly reached */
+    assert_int_equal(drawn(&(rf_sampling){1, 0, nextafter(0.5, 1), 0, 5}, twins, 2), 1u << 0 | 1u << 1);
+    assert_int_equal(drawn(&(rf_sampling){1, 3, 1, 0, 5}, infinite, 3), 1u << 1); /* equal scores: the lower id */
 }
 
 static void needs(void **state)
@@ -283,17 +431,39 @@ static void draft_probability(void **state)
     assert_true(rf_draft_probability(scores, 1, 0) == 1.0);
 }
 
+/* Scores of a broken drafter: NaN counts as -inf, probabilities stay in [0, 1]. */
+static void broken_draft_scores(void **state)
+{
+    float some[3] = {NAN, 1, -INFINITY}, infinite[3] = {INFINITY, NAN, INFINITY}, none[2] = {NAN, -INFINITY};
+    int32_t ids[3] = {2, 8, 4};
+    rf_sampling greedy = {0, 0, 1, 0, 0}, warm = {0.8, 0, 1, 0, 3};
+
+    (void)state;
+    assert_int_equal(rf_sampler_draft(&greedy, 0, some, ids, 3), 1);
+    assert_int_equal(rf_sampler_draft(&warm, 0, some, ids, 3), 1);
+    assert_int_equal(rf_sampler_draft(&greedy, 0, infinite, ids, 3), 0);
+    assert_int_equal(rf_sampler_draft(&greedy, 0, none, ids, 2), 0);
+    assert_true(rf_draft_probability(some, 3, 1) == 1.0);
+    assert_true(rf_draft_probability(some, 3, 0) == 0.0);
+    assert_true(rf_draft_probability(infinite, 3, 2) == 0.5);
+    assert_true(rf_draft_probability(none, 2, 0) == 0.5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(philox_known_answers),
         cmocka_unit_test(draws_follow_softmax),
         cmocka_unit_test(coupled_draws_agree_as_they_should),
+        cmocka_unit_test(draws_follow_the_definition),
         cmocka_unit_test(widening_changes_nothing),
+        cmocka_unit_test(shards_merge_to_the_whole_row),
+        cmocka_unit_test(empty_places_come_last),
         cmocka_unit_test(ties_and_broken_rows),
         cmocka_unit_test(edges),
         cmocka_unit_test(needs),
         cmocka_unit_test(draft_probability),
+        cmocka_unit_test(broken_draft_scores),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
