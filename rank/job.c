@@ -13,8 +13,6 @@
 #include "progress.h"
 #include "topology.h"
 
-#define RESERVE_PERCENT 5 /* of the available memory that --fit leaves free */
-
 bool rf_job_leads(void)
 {
     return rf_world_rank() == 0;
@@ -91,20 +89,12 @@ static void set_context(rf_job *job, size_t n_ctx)
     job->sizes.n_ctx = job->drafter_sizes.n_ctx = n_ctx;
 }
 
-/* Memory a rank may use here: its part of what the host has. */
-static size_t memory_share(void)
-{
-    size_t available = rf_memory_available() / 100 * (100 - RESERVE_PERCENT);
-
-    return available / (size_t)rf_world_node_size();
-}
-
 /* --fit: the context is lowered when -c was not given; else what does not fit is refused. The tightest host decides. */
 static int fit_context(rf_job *job, rf_error *err)
 {
     const rf_options *o = job->options;
     const rf_ops *ops = rf_cpu_traits();
-    size_t wanted = job->sizes.n_ctx, available = memory_share(), fits = wanted;
+    size_t wanted = job->sizes.n_ctx, fits = wanted, available = rf_memory_share(rf_memory_available(), (size_t)rf_world_node_size());
     bool may_lower = o->fit && o->n_ctx < 0;
 
     rf_world_least(&available);
@@ -301,7 +291,7 @@ int rf_job_print_plan(const rf_options *o, FILE *out, rf_error *err)
     if (!failed) {
         make_sizes(&job, 1);
         failed = rf_plan_print(job.plan, rf_cpu_traits(), &job.sizes, &job.drafter_sizes, collect_k(&job),
-                               rf_memory_available() / (size_t)rf_plan_spec_of(job.plan)->n_ranks, out, err);
+                               rf_memory_share(rf_memory_available(), (size_t)rf_plan_spec_of(job.plan)->n_ranks), out, err);
     }
     rf_plan_destroy(job.plan);
     rf_job_close(&job.files);

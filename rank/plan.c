@@ -3,6 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Shares outside mean nothing, and their sums might not be finite. */
+#define LEAST_RATIO 1e-9
+#define MOST_RATIO 1e9
+
 struct rf_plan {
     rf_plan_spec spec;
     rf_axis axes[RF_N_AXES];
@@ -35,6 +39,10 @@ static int check_ratios(const rf_plan_spec *s, rf_error *err)
     if (s->ratios && s->n_ratios != (size_t)s->n_ranks)
         return rf_fail(err, RF_ERR_USAGE, "--tensor-split has %zu numbers, but there are %d ranks: one number a rank is expected", s->n_ratios,
                        s->n_ranks);
+    for (size_t i = 0; s->ratios && i < s->n_ratios; i++)
+        if (!(s->ratios[i] >= LEAST_RATIO && s->ratios[i] <= MOST_RATIO))
+            return rf_fail(err, RF_ERR_USAGE, "--tensor-split: %g is no share: numbers from %g to %g are expected", s->ratios[i], LEAST_RATIO,
+                           MOST_RATIO);
     if (s->split == RF_SPLIT_NONE && s->n_ranks > 1)
         return rf_fail(err, RF_ERR_USAGE, "--split-mode none uses one rank, but there are %d: start one, or use tensor or layer", s->n_ranks);
     return 0;
@@ -91,7 +99,7 @@ static int cut_axes(rf_plan *p, const double *ratios, rf_error *err)
 }
 
 /* Bytes of the file that a layer, or the tail, stands for. */
-static int add_bytes(const rf_gguf *file, rf_tensor_want *wants, size_t n, size_t *layer_bytes, size_t *tail)
+static void add_bytes(const rf_gguf *file, rf_tensor_want *wants, size_t n, size_t *layer_bytes, size_t *tail)
 {
     for (size_t i = 0; i < n; i++) {
         const rf_tensor *t = rf_gguf_find(file, wants[i].name);
@@ -104,7 +112,6 @@ static int add_bytes(const rf_gguf *file, rf_tensor_want *wants, size_t n, size_
             *tail += t->bytes;
     }
     free(wants);
-    return 0;
 }
 
 static int cut_layers(rf_plan *p, const double *ratios, rf_error *err)

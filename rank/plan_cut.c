@@ -37,24 +37,26 @@ static size_t kv_held(size_t first, size_t end, size_t heads_per_kv)
     return (end - 1) / heads_per_kv + 1 - first / heads_per_kv;
 }
 
-/* cost[r][i]: least sum of squares of cutting heads [i, n) among ranks r .. N-1 where none holds more than `most` KV heads; SIZE_MAX: none. */
-static void fill_costs(size_t *cost, size_t n_head, size_t heads_per_kv, int n_ranks, size_t most)
+/* cost[r][i]: least sum of squares of cutting heads [i, n_head) among ranks r .. N-1 where none holds more than `most` KV heads; SIZE_MAX: none.
+ * Every rank before r has a head, and so has every rank after it. */
+static void fill_costs(size_t *cost, size_t n_head, size_t heads_per_kv, size_t n_ranks, size_t most)
 {
     size_t width = n_head + 1;
 
-    for (size_t i = 0; i <= n_head; i++)
-        cost[(size_t)n_ranks * width + i] = i == n_head ? 0 : SIZE_MAX;
-    for (int r = n_ranks - 1; r >= 0; r--)
-        for (size_t i = 0; i <= n_head; i++) {
+    for (size_t i = 0; i < (n_ranks + 1) * width; i++)
+        cost[i] = SIZE_MAX;
+    cost[n_ranks * width + n_head] = 0;
+    for (size_t r = n_ranks; r-- > 0;)
+        for (size_t i = r; i + (n_ranks - r) <= n_head; i++) {
             size_t best = SIZE_MAX;
 
-            for (size_t end = i + 1; end <= n_head && kv_held(i, end, heads_per_kv) <= most; end++) {
-                size_t rest = cost[(size_t)(r + 1) * width + end], here = (end - i) * (end - i);
+            for (size_t end = i + 1; end + (n_ranks - 1 - r) <= n_head && kv_held(i, end, heads_per_kv) <= most; end++) {
+                size_t rest = cost[(r + 1) * width + end], here = (end - i) * (end - i);
 
                 if (rest != SIZE_MAX && rest + here < best)
                     best = rest + here;
             }
-            cost[(size_t)r * width + i] = best;
+            cost[r * width + i] = best;
         }
 }
 
@@ -65,8 +67,9 @@ int rf_plan_cut_heads(size_t n_head, size_t n_head_kv, int n_ranks, size_t *begi
 
     if (!cost)
         return rf_fail(err, RF_ERR_MEMORY, "no memory to cut %zu heads", n_head);
-    for (size_t most = 1; most <= n_head_kv; most++) {
-        fill_costs(cost, n_head, heads_per_kv, n_ranks, most);
+    /* Someone holds at least the average. */
+    for (size_t most = (n_head_kv + (size_t)n_ranks - 1) / (size_t)n_ranks; most <= n_head_kv; most++) {
+        fill_costs(cost, n_head, heads_per_kv, (size_t)n_ranks, most);
         if (cost[0] == SIZE_MAX)
             continue;
         begin[0] = 0;

@@ -1,30 +1,85 @@
+#include "../models/slice.h"
 #include "plan.h"
 
 #define MIB (1024.0 * 1024.0)
 
+typedef struct {
+    const char *title;
+    rf_axis_id axis;
+    bool kv; /* the KV heads that the query heads of the axis read */
+} column;
+
+static const column columns[] = {
+    {"heads", RF_AXIS_HEADS, false},
+    {"kv heads", RF_AXIS_HEADS, true},
+    {"key heads", RF_AXIS_KEY_HEADS, false},
+    {"ffn", RF_AXIS_FFN, false},
+    {"vocab", RF_AXIS_VOCAB, false},
+    {"embd", RF_AXIS_EMBD, false},
+    {"draft heads", RF_AXIS_DRAFT_HEADS, false},
+    {"draft kv", RF_AXIS_DRAFT_HEADS, true},
+    {"draft ffn", RF_AXIS_DRAFT_FFN, false},
+    {"draft vocab", RF_AXIS_DRAFT_VOCAB, false},
+};
+#define N_COLUMNS (sizeof columns / sizeof *columns)
+
+static size_t n_kv_heads(const rf_plan *p, rf_axis_id axis)
+{
+    const rf_plan_spec *s = rf_plan_spec_of(p);
+
+    return axis == RF_AXIS_HEADS ? s->target->n_head_kv : s->drafter->n_head_kv;
+}
+
+/* "first-end", with a * where a lower rank holds the first KV head too. */
+static void print_range(const rf_plan *p, const rf_shard *shard, const column *c, FILE *out)
+{
+    rf_range units = rf_shard_units(shard, c->axis);
+    size_t n_heads = shard->axis[c->axis].n_units;
+    bool again = false;
+    char text[64];
+
+    if (c->kv) {
+        again = units.first % (n_heads / n_kv_heads(p, c->axis)) != 0;
+        units = rf_kv_heads(units, n_heads, n_kv_heads(p, c->axis));
+    }
+    snprintf(text, sizeof text, "%zu-%zu%s", units.first, units.first + units.count, again ? "*" : "");
+    fprintf(out, " %11s", text);
+}
+
 static void print_units(const rf_plan *p, FILE *out)
 {
-    static const char *const titles[RF_N_AXES] = {
-        [RF_AXIS_HEADS] = "heads",        [RF_AXIS_KEY_HEADS] = "key heads",     [RF_AXIS_FFN] = "ffn",
-        [RF_AXIS_VOCAB] = "vocab",        [RF_AXIS_EMBD] = "embd",               [RF_AXIS_DRAFT_HEADS] = "draft heads",
-        [RF_AXIS_DRAFT_FFN] = "draft ffn", [RF_AXIS_DRAFT_VOCAB] = "draft vocab",
-    };
+    const rf_plan_spec *s = rf_plan_spec_of(p);
+    rf_shard shard;
 
+    rf_plan_shard(p, 0, &shard);
+    fprintf(out, "\nunits of each rank, first-end (the end is the next rank's); *: the first KV head is held by a lower rank, too\n rank");
+    for (size_t i = 0; i < N_COLUMNS; i++)
+        if (shard.axis[columns[i].axis].n_units)
+            fprintf(out, " %11s", columns[i].title);
+    for (int r = 0; r < s->n_ranks; r++) {
+        rf_plan_shard(p, r, &shard);
+        fprintf(out, "\n%5d", r);
+        for (size_t i = 0; i < N_COLUMNS; i++)
+            if (shard.axis[columns[i].axis].n_units)
+                print_range(p, &shard, &columns[i], out);
+    }
+    fprintf(out, "\n   of");
+    for (size_t i = 0; i < N_COLUMNS; i++)
+        if (shard.axis[columns[i].axis].n_units)
+            fprintf(out, " %11zu", columns[i].kv ? n_kv_heads(p, columns[i].axis) : shard.axis[columns[i].axis].n_units);
+    fprintf(out, "\n");
+}
+
+static void print_layers(const rf_plan *p, FILE *out)
+{
+    fprintf(out, "\nlayers of each rank, first-end (the end is the next rank's)\n rank      layers       count\n");
     for (int r = 0; r < rf_plan_spec_of(p)->n_ranks; r++) {
         rf_shard shard;
+        char text[64];
 
         rf_plan_shard(p, r, &shard);
-        fprintf(out, "rank %d:", r);
-        if (shard.split == RF_SPLIT_LAYER)
-            fprintf(out, " layers %zu-%zu (%zu)%s", shard.first_layer, shard.first_layer + shard.n_layers, shard.n_layers,
-                    shard.tail ? ", output and drafters" : "");
-        for (int a = 0; shard.split != RF_SPLIT_LAYER && a < RF_N_AXES; a++) {
-            rf_range units = rf_shard_units(&shard, (rf_axis_id)a);
-
-            if (shard.axis[a].n_units)
-                fprintf(out, " %s %zu-%zu/%zu", titles[a], units.first, units.first + units.count, shard.axis[a].n_units);
-        }
-        fprintf(out, "\n");
+        snprintf(text, sizeof text, "%zu-%zu", shard.first_layer, shard.first_layer + shard.n_layers);
+        fprintf(out, "%5d %11s %11zu%s\n", r, text, shard.n_layers, shard.tail ? "  output and drafters" : "");
     }
 }
 
@@ -44,11 +99,14 @@ static int print_memory(const rf_plan *p, const rf_ops *ops, const rf_model_size
                 !available ? "" : b.total <= available ? "  fits" : "  does not fit");
     }
     if (available) {
-        size_t largest = 0;
+        size_t trained = rf_plan_spec_of(p)->target->n_ctx_train, largest = 0;
+        rf_model_sizes longest = *sizes;
 
-        if (rf_plan_fit(p, ops, sizes, drafter_sizes, max_collect, available, &largest, err) != 0)
+        longest.n_ctx = trained;
+        if (rf_plan_fit(p, ops, &longest, drafter_sizes, max_collect, available, &largest, err) != 0)
             return -1;
-        fprintf(out, "available to a rank here: %.1f MiB; largest context that fits: %zu\n", (double)available / MIB, largest);
+        fprintf(out, "available to a rank here: %.1f MiB; largest context that fits: %zu (trained for %zu)\n", (double)available / MIB, largest,
+                trained);
     }
     return 0;
 }
@@ -82,7 +140,10 @@ int rf_plan_print(const rf_plan *p, const rf_ops *ops, const rf_model_sizes *siz
 
     fprintf(out, "plan: %d rank%s, split %s, drafter %s\n", s->n_ranks, s->n_ranks == 1 ? "" : "s", splits[s->split],
             s->drafter ? s->drafter->v2 ? "DFlash2" : "DFlash" : s->with_mtp ? "MTP" : "none");
-    print_units(p, out);
+    if (s->split == RF_SPLIT_LAYER)
+        print_layers(p, out);
+    else
+        print_units(p, out);
     if (print_memory(p, ops, sizes, drafter_sizes, max_collect, available, out, err) != 0)
         return -1;
     return print_account(p, out, err);

@@ -69,11 +69,13 @@ static void report_turn(conversation *c)
     rf_sequence *s = &c->sequence;
 
     rf_stats_add(&c->total, &s->stats);
-    if (c->interactive)
+    if (c->interactive) {
         rf_log_info("turn %zu: %zu new tokens processed, %" PRId64 " of %zu positions used, %" PRId64 " generated (%s)", c->n_turns,
                     c->turn.count, s->n, c->job->sizes.n_ctx, s->generated, rf_stop_name(s->stop));
-    else
+        rf_stats_print(&s->stats);
+    } else {
         rf_log_info("stopped: %s", rf_stop_name(s->stop));
+    }
 }
 
 /* One turn; text that does not fit is refused and leaves the conversation as it was. */
@@ -110,6 +112,8 @@ static void report_total(conversation *c)
 {
     if (rf_leader_status(c->job->leader) & RF_STATUS_NONFINITE)
         rf_log_warn("the target's hidden states held NaN or infinity; the drafter read 0 or +-65504 in their place");
+    if (c->interactive)
+        rf_log_info("all %zu turns:", c->n_turns);
     rf_stats_print(&c->total);
     if (c->job->options->json)
         rf_stats_print_json(&c->total, rf_drafter_name(c->sequence.drafter), rf_stop_name(c->sequence.stop));

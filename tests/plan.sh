@@ -21,6 +21,32 @@ account() {
     grep -q "): $size of $size$" "$work/out" || fail "--plan $*: the sum line disagrees: $(tail -1 "$work/out")"
 }
 
+# said WORDS: a line that the last output must have
+said() {
+    grep -qxF -e "$1" "$work/out" || { fail "no line \"$1\""; cat "$work/out"; }
+}
+
+# By hand: E 5120, 248320 tokens, 64 layers (16 with attention of head size 256, 48 with states of 128), Q8_0 is 34 bytes per 32.
+embedding=$((5120 * 248320 / 32 * 34)) codebooks=$((2 * 256 * 248320 * 2)) vision=$((1152 * 1152 * 2))
+norms=$(((64 * 2 * 5120 + 16 * 2 * 256 + 48 * 128 + 5120) * 4))
+mtp=$(((12288 * 5120 + 2 * 1024 * 5120 + 6144 * 5120 + 3 * 5120 * 17408 + 10240 * 5120) / 32 * 34 + (5 * 5120 + 2 * 256) * 4))
+account "$target" -m "$work/t.gguf" --spec-type none --ranks 2
+said "read through the map: $embedding"
+said "not loaded: $((vision + mtp))"
+said "KV heads held twice: 0"
+half=$(awk '/^rank 0: sharded/ {gsub(",", ""); print $4}' "$work/out")
+said "rank 0: sharded $half, replicated $norms" # everything divides by two
+said "rank 1: sharded $half, replicated $norms"
+account $((target + drafter)) -m "$work/t.gguf" -md "$work/d.gguf" --ranks 2
+said "read through the map: $((embedding + codebooks))"
+account "$target" -m "$work/t.gguf" --spec-type none --ranks 5 # 6,6,6,3,3 heads: the last two share a KV head
+said "KV heads held twice: $((16 * 2 * 256 * 5120 / 32 * 34))"
+grep -Eq '^ +4 +21-24 +3-4\* ' "$work/out" || { fail "rank 4 does not say that its KV head is held twice"; cat "$work/out"; }
+
+# The same words each time, but for the memory that happens to be free.
+steady() { "$top_builddir/rankflash" --plan -m "$work/t.gguf" --ranks 3 | sed -E 's/ +(fits|does not fit)$//; /^available/d'; }
+[ "$(steady)" = "$(steady)" ] || fail "two plans differ"
+
 for n in 1 2 3 5 8 16; do
     account "$target" -m "$work/t.gguf" --spec-type none --ranks "$n"
     account "$target" -m "$work/t.gguf" --spec-type draft-mtp --ranks "$n"
@@ -29,7 +55,6 @@ for n in 1 2 3 5 8 16; do
 done
 account $((target + drafter)) -m "$work/t.gguf" -md "$work/d.gguf" --ranks 2 -ts 3,1
 account $((target + drafter)) -m "$work/t.gguf" -md "$work/d.gguf" --ranks 5 -ts 1,2,3,2,1 -sm layer
-"$top_builddir/rankflash" --plan -m "$work/t.gguf" -md "$work/d.gguf" --ranks 2
 out=$("$top_builddir/rankflash" --plan -m "$work/t.gguf" --ranks 17 2>&1)
 [ $? -eq 2 ] && [[ "$out" == *"at most 16 ranks"* ]] || fail "17 ranks: $out"
 finish
