@@ -11,7 +11,7 @@
 
 #define RESERVE_PERCENT 5 /* of the available memory that ranks leave free */
 
-/* Where a version of control groups keeps its numbers, in bytes. Version 1 sums a group and those below it in total_*. */
+/* Where a version of control groups keeps its numbers, in bytes. Version 1 sums a group with those below in total_*. */
 typedef struct {
     const char *controller; /* how /proc/self/cgroup names the hierarchy */
     const char *mount, *limit, *used, *inactive, *active;
@@ -19,7 +19,8 @@ typedef struct {
 
 static const hierarchy hierarchies[] = {
     {"", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file ", "active_file "},
-    {"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ", "total_active_file "},
+    {"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ",
+     "total_active_file "},
 };
 
 /* The number after `key` at the start of a line; 0 if it is not there. */
@@ -75,8 +76,8 @@ static size_t left_in(const char *folder, const hierarchy *h)
     return limit > used ? limit - used : 1;
 }
 
-/* The least that the group at `path` and those above it leave. A container may see its own group as the mount itself: folders that are not there
- * limit nothing. */
+/* The least that the group at `path` and those above it leave. A container may see its own group as the mount itself:
+ * folders that are not there limit nothing. */
 static size_t left_above(const char *root, const hierarchy *h, char *path)
 {
     size_t least = SIZE_MAX;

@@ -37,14 +37,17 @@ static bool even(const double *ratios, size_t n)
 static int check_ratios(const rf_plan_spec *s, rf_error *err)
 {
     if (s->ratios && s->n_ratios != (size_t)s->n_ranks)
-        return rf_fail(err, RF_ERR_USAGE, "--tensor-split has %zu numbers, but there are %d ranks: one number a rank is expected", s->n_ratios,
-                       s->n_ranks);
+        return rf_fail(err, RF_ERR_USAGE,
+                       "--tensor-split has %zu numbers, but there are %d ranks: one number a rank is expected",
+                       s->n_ratios, s->n_ranks);
     for (size_t i = 0; s->ratios && i < s->n_ratios; i++)
         if (!(s->ratios[i] >= LEAST_RATIO && s->ratios[i] <= MOST_RATIO))
-            return rf_fail(err, RF_ERR_USAGE, "--tensor-split: %g is no share: numbers from %g to %g are expected", s->ratios[i], LEAST_RATIO,
-                           MOST_RATIO);
+            return rf_fail(err, RF_ERR_USAGE, "--tensor-split: %g is no share: numbers from %g to %g are expected",
+                           s->ratios[i], LEAST_RATIO, MOST_RATIO);
     if (s->split == RF_SPLIT_NONE && s->n_ranks > 1)
-        return rf_fail(err, RF_ERR_USAGE, "--split-mode none uses one rank, but there are %d: start one, or use tensor or layer", s->n_ranks);
+        return rf_fail(err, RF_ERR_USAGE,
+                       "--split-mode none uses one rank, but there are %d: start one, or use tensor or layer",
+                       s->n_ranks);
     return 0;
 }
 
@@ -63,7 +66,8 @@ static int check_limit(const rf_plan *p, rf_error *err)
     }
     if ((size_t)p->spec.n_ranks <= limit)
         return 0;
-    return rf_fail(err, RF_ERR_USAGE, "%d ranks are too many for --split-mode %s of this model: its %s can be cut for at most %zu ranks",
+    return rf_fail(err, RF_ERR_USAGE,
+                   "%d ranks are too many for --split-mode %s of this model: its %s can be cut for at most %zu ranks",
                    p->spec.n_ranks, p->spec.split == RF_SPLIT_TENSOR ? "tensor" : "layer", what, limit);
 }
 

@@ -17,14 +17,15 @@ static void add_model(rf_plan_bytes *sum, const rf_model_bytes *m)
     sum->scratch += m->scratch;
 }
 
-int rf_plan_memory(const rf_plan *p, int rank, const rf_ops *ops, const rf_model_sizes *sizes, const rf_model_sizes *drafter_sizes,
-                   size_t max_collect, rf_plan_bytes *bytes, rf_error *err)
+int rf_plan_memory(const rf_plan *p, int rank, const rf_ops *ops, const rf_model_sizes *sizes,
+                   const rf_model_sizes *drafter_sizes, size_t max_collect, rf_plan_bytes *bytes, rf_error *err)
 {
     const rf_plan_spec *s = rf_plan_spec_of(p);
     rf_backend traits = {ops};
     rf_shard shard;
     rf_model_env env = {&traits, NULL, NULL, &shard, *sizes};
-    rf_qwen35_options options = {s->with_mtp, s->drafter ? s->drafter->taps : NULL, s->drafter ? s->drafter->n_taps : 0};
+    rf_qwen35_options options = {s->with_mtp, s->drafter ? s->drafter->taps : NULL,
+                                 s->drafter ? s->drafter->n_taps : 0};
     rf_model_bytes m;
 
     memset(bytes, 0, sizeof *bytes);
@@ -38,8 +39,9 @@ int rf_plan_memory(const rf_plan *p, int rank, const rf_ops *ops, const rf_model
             return -1;
         add_model(bytes, &m);
     }
-    bytes->exchange = rf_comm_plan_bytes(s->n_ranks) +
-                      rf_collector_bytes(rank == 0 ? (size_t)s->n_ranks : 1, s->target->n_vocab, sizes->n_slots * RF_MAX_BLOCK, max_collect);
+    bytes->exchange =
+        rf_comm_plan_bytes(s->n_ranks) + rf_collector_bytes(rank == 0 ? (size_t)s->n_ranks : 1, s->target->n_vocab,
+                                                            sizes->n_slots * RF_MAX_BLOCK, max_collect);
     bytes->program = PROGRAM_BYTES + (rank == 0 ? s->target->n_vocab * TOKEN_BYTES : 0);
     bytes->total = bytes->weights + bytes->caches + bytes->states + bytes->scratch + bytes->exchange + bytes->program;
     return 0;
@@ -52,7 +54,8 @@ static size_t stored(const rf_tensor *t, size_t n_rows, size_t n_cols)
 }
 
 /* One tensor's place in the account. */
-static int account_tensor(const rf_plan *p, const rf_tensor_want *want, const rf_tensor *t, rf_plan_account *a, rf_error *err)
+static int account_tensor(const rf_plan *p, const rf_tensor_want *want, const rf_tensor *t, rf_plan_account *a,
+                          rf_error *err)
 {
     int n_ranks = rf_plan_spec_of(p)->n_ranks;
     bool whole = want->cut == RF_CUT_REPLICATED && rf_plan_spec_of(p)->split == RF_SPLIT_TENSOR;
@@ -90,7 +93,8 @@ static const rf_tensor_want *want_of(const rf_tensor_want *wants, size_t n, cons
     return NULL;
 }
 
-static int account_file(const rf_plan *p, const rf_gguf *file, rf_tensor_want *wants, size_t n, rf_plan_account *a, rf_error *err)
+static int account_file(const rf_plan *p, const rf_gguf *file, rf_tensor_want *wants, size_t n, rf_plan_account *a,
+                        rf_error *err)
 {
     size_t data = 0;
     int failed = wants ? 0 : -1;
@@ -143,8 +147,8 @@ void rf_plan_account_free(rf_plan_account *a)
     memset(a, 0, sizeof *a);
 }
 
-static int fits(const rf_plan *p, const rf_ops *ops, const rf_model_sizes *sizes, const rf_model_sizes *drafter_sizes, size_t max_collect,
-                size_t n_ctx, size_t available, bool *yes, rf_error *err)
+static int fits(const rf_plan *p, const rf_ops *ops, const rf_model_sizes *sizes, const rf_model_sizes *drafter_sizes,
+                size_t max_collect, size_t n_ctx, size_t available, bool *yes, rf_error *err)
 {
     rf_model_sizes target = *sizes, drafter = *drafter_sizes;
 
@@ -160,8 +164,8 @@ static int fits(const rf_plan *p, const rf_ops *ops, const rf_model_sizes *sizes
     return 0;
 }
 
-int rf_plan_fit(const rf_plan *p, const rf_ops *ops, const rf_model_sizes *sizes, const rf_model_sizes *drafter_sizes, size_t max_collect,
-                size_t available, size_t *n_ctx, rf_error *err)
+int rf_plan_fit(const rf_plan *p, const rf_ops *ops, const rf_model_sizes *sizes, const rf_model_sizes *drafter_sizes,
+                size_t max_collect, size_t available, size_t *n_ctx, rf_error *err)
 {
     size_t low = 0, high = (sizes->n_ctx + 255) / 256; /* blocks: low fits, high + 1 is not wanted */
     bool yes;

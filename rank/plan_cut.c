@@ -25,7 +25,8 @@ void rf_plan_cut(size_t n_units, int n_ranks, const double *ratios, size_t *begi
     begin[0] = 0;
     begin[n_ranks] = n_units;
     for (int r = 1; r < n_ranks; r++) {
-        size_t wanted = (size_t)floor((double)n_units * running(ratios, r) / all + 0.5), most = n_units - (size_t)(n_ranks - r);
+        size_t wanted = (size_t)floor((double)n_units * running(ratios, r) / all + 0.5),
+               most = n_units - (size_t)(n_ranks - r);
 
         wanted = wanted < most ? wanted : most;
         begin[r] = wanted > begin[r - 1] + 1 ? wanted : begin[r - 1] + 1;
@@ -37,8 +38,8 @@ static size_t kv_held(size_t first, size_t end, size_t heads_per_kv)
     return (end - 1) / heads_per_kv + 1 - first / heads_per_kv;
 }
 
-/* cost[r][i]: least sum of squares of cutting heads [i, n_head) among ranks r .. N-1 where none holds more than `most` KV heads; SIZE_MAX: none.
- * Every rank before r has a head, and so has every rank after it. */
+/* cost[r][i]: least sum of squares of cutting heads [i, n_head) among ranks r .. N-1 where none holds more than `most`
+ * KV heads; SIZE_MAX: none. Every rank before r has a head, and so has every rank after it. */
 static void fill_costs(size_t *cost, size_t n_head, size_t heads_per_kv, size_t n_ranks, size_t most)
 {
     size_t width = n_head + 1;
@@ -50,7 +51,8 @@ static void fill_costs(size_t *cost, size_t n_head, size_t heads_per_kv, size_t 
         for (size_t i = r; i + (n_ranks - r) <= n_head; i++) {
             size_t best = SIZE_MAX;
 
-            for (size_t end = i + 1; end + (n_ranks - 1 - r) <= n_head && kv_held(i, end, heads_per_kv) <= most; end++) {
+            for (size_t end = i + 1; end + (n_ranks - 1 - r) <= n_head && kv_held(i, end, heads_per_kv) <= most;
+                 end++) {
                 size_t rest = cost[(r + 1) * width + end], here = (end - i) * (end - i);
 
                 if (rest != SIZE_MAX && rest + here < best)
@@ -91,7 +93,8 @@ int rf_plan_cut_heads(size_t n_head, size_t n_head_kv, int n_ranks, size_t *begi
     return 0;
 }
 
-void rf_plan_cut_layers(const size_t *layer_bytes, size_t n_layer, size_t tail_bytes, int n_ranks, const double *ratios, size_t *begin)
+void rf_plan_cut_layers(const size_t *layer_bytes, size_t n_layer, size_t tail_bytes, int n_ranks, const double *ratios,
+                        size_t *begin)
 {
     double all = running(ratios, n_ranks), total = (double)tail_bytes;
 

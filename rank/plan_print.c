@@ -52,7 +52,8 @@ static void print_units(const rf_plan *p, FILE *out)
     rf_shard shard;
 
     rf_plan_shard(p, 0, &shard);
-    fprintf(out, "\nunits of each rank, first-end (the end is the next rank's); *: the first KV head is held by a lower rank, too\n rank");
+    fprintf(out, "\nunits of each rank, first-end (the end is the next rank's); *: the first KV head is held by a "
+                 "lower rank, too\n rank");
     for (size_t i = 0; i < N_COLUMNS; i++)
         if (shard.axis[columns[i].axis].n_units)
             fprintf(out, " %11s", columns[i].title);
@@ -66,7 +67,8 @@ static void print_units(const rf_plan *p, FILE *out)
     fprintf(out, "\n   of");
     for (size_t i = 0; i < N_COLUMNS; i++)
         if (shard.axis[columns[i].axis].n_units)
-            fprintf(out, " %11zu", columns[i].kv ? n_kv_heads(p, columns[i].axis) : shard.axis[columns[i].axis].n_units);
+            fprintf(out, " %11zu",
+                    columns[i].kv ? n_kv_heads(p, columns[i].axis) : shard.axis[columns[i].axis].n_units);
     fprintf(out, "\n");
 }
 
@@ -83,20 +85,24 @@ static void print_layers(const rf_plan *p, FILE *out)
     }
 }
 
-static int print_memory(const rf_plan *p, const rf_ops *ops, const rf_model_sizes *sizes, const rf_model_sizes *drafter_sizes,
-                        size_t max_collect, size_t available, FILE *out, rf_error *err)
+static int print_memory(const rf_plan *p, const rf_ops *ops, const rf_model_sizes *sizes,
+                        const rf_model_sizes *drafter_sizes, size_t max_collect, size_t available, FILE *out,
+                        rf_error *err)
 {
     fprintf(out, "\nmemory per rank in MiB, %zu positions, %zu sequences\n", sizes->n_ctx, sizes->n_slots);
-    fprintf(out, "%5s %11s %11s %11s %11s %11s %11s %11s\n", "rank", "weights", "kv caches", "states", "scratch", "exchange", "program",
-            "total");
+    fprintf(out, "%5s %11s %11s %11s %11s %11s %11s %11s\n", "rank", "weights", "kv caches", "states", "scratch",
+            "exchange", "program", "total");
     for (int r = 0; r < rf_plan_spec_of(p)->n_ranks; r++) {
         rf_plan_bytes b;
 
         if (rf_plan_memory(p, r, ops, sizes, drafter_sizes, max_collect, &b, err) != 0)
             return -1;
-        fprintf(out, "%5d %11.1f %11.1f %11.1f %11.1f %11.1f %11.1f %11.1f%s\n", r, (double)b.weights / MIB, (double)b.caches / MIB,
-                (double)b.states / MIB, (double)b.scratch / MIB, (double)b.exchange / MIB, (double)b.program / MIB, (double)b.total / MIB,
-                !available ? "" : b.total <= available ? "  fits" : "  does not fit");
+        fprintf(out, "%5d %11.1f %11.1f %11.1f %11.1f %11.1f %11.1f %11.1f%s\n", r, (double)b.weights / MIB,
+                (double)b.caches / MIB, (double)b.states / MIB, (double)b.scratch / MIB, (double)b.exchange / MIB,
+                (double)b.program / MIB, (double)b.total / MIB,
+                !available             ? ""
+                : b.total <= available ? "  fits"
+                                       : "  does not fit");
     }
     if (available) {
         size_t trained = rf_plan_spec_of(p)->target->n_ctx_train, largest = 0;
@@ -105,8 +111,8 @@ static int print_memory(const rf_plan *p, const rf_ops *ops, const rf_model_size
         longest.n_ctx = trained;
         if (rf_plan_fit(p, ops, &longest, drafter_sizes, max_collect, available, &largest, err) != 0)
             return -1;
-        fprintf(out, "available to a rank here: %.1f MiB; largest context that fits: %zu (trained for %zu)\n", (double)available / MIB, largest,
-                trained);
+        fprintf(out, "available to a rank here: %.1f MiB; largest context that fits: %zu (trained for %zu)\n",
+                (double)available / MIB, largest, trained);
     }
     return 0;
 }
@@ -132,10 +138,11 @@ static int print_account(const rf_plan *p, FILE *out, rf_error *err)
     return 0;
 }
 
-int rf_plan_print(const rf_plan *p, const rf_ops *ops, const rf_model_sizes *sizes, const rf_model_sizes *drafter_sizes, size_t max_collect,
-                  size_t available, FILE *out, rf_error *err)
+int rf_plan_print(const rf_plan *p, const rf_ops *ops, const rf_model_sizes *sizes, const rf_model_sizes *drafter_sizes,
+                  size_t max_collect, size_t available, FILE *out, rf_error *err)
 {
-    static const char *const splits[] = {[RF_SPLIT_NONE] = "none", [RF_SPLIT_LAYER] = "layer", [RF_SPLIT_TENSOR] = "tensor"};
+    static const char *const splits[] = {
+        [RF_SPLIT_NONE] = "none", [RF_SPLIT_LAYER] = "layer", [RF_SPLIT_TENSOR] = "tensor"};
     const rf_plan_spec *s = rf_plan_spec_of(p);
 
     fprintf(out, "plan: %d rank%s, split %s, drafter %s\n", s->n_ranks, s->n_ranks == 1 ? "" : "s", splits[s->split],

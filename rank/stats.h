@@ -20,7 +20,8 @@ void rf_stats_round(rf_stats *s, size_t drafted, size_t accepted);
 void rf_stats_prefill(rf_stats *s, size_t tokens, double seconds);
 void rf_stats_decode(rf_stats *s, size_t tokens, double seconds);
 void rf_stats_add(rf_stats *total, const rf_stats *one);
-/* On stderr: speeds, then drafted, accepted, rounds, accepted/drafted, tokens a round (accepted + 1), acceptance by draft position. */
+/* On stderr: speeds, then drafted, accepted, rounds, accepted/drafted, tokens a round (accepted + 1), acceptance by
+ * draft position. */
 void rf_stats_print(const rf_stats *s);
 /* One JSON object on one line of stderr; names: the drafter's and why the last turn ended. */
 void rf_stats_print_json(const rf_stats *s, const char *drafter, const char *stop);

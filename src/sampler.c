@@ -88,8 +88,8 @@ static int32_t coupled(const rf_sampling *s, int64_t position, const rf_candidat
     return token;
 }
 
-rf_sample_state rf_sampler_try(const rf_sampling *s, int64_t position, const rf_candidate *cand, size_t n, bool complete,
-                               const uint64_t *mass, int32_t *token)
+rf_sample_state rf_sampler_try(const rf_sampling *s, int64_t position, const rf_candidate *cand, size_t n,
+                               bool complete, const uint64_t *mass, int32_t *token)
 {
     size_t keep = n;
     bool closed = complete; /* keep is final: nothing outside the candidates can be kept */

@@ -103,7 +103,8 @@ static void equal_attention_is_the_best_of_all_cuts(void **state)
 /* The largest shapes that a header may claim, also where a search of all cuts would never end. */
 static void large_shapes_are_cut_at_once(void **state)
 {
-    static const size_t shapes[][3] = {{64, 8, 16}, {64, 1, 16}, {1024, 1024, 1}, {1024, 1024, 700}, {1024, 1, 512}, {1024, 32, 48}};
+    static const size_t shapes[][3] = {{64, 8, 16},       {64, 1, 16},    {1024, 1024, 1},
+                                       {1024, 1024, 700}, {1024, 1, 512}, {1024, 32, 48}};
     size_t begin[1025];
     rf_error err;
 
@@ -161,13 +162,15 @@ static void random_ratios(double *ratios, size_t n)
         ratios[i] = 0.25 * (double)(1 + below(below(3) ? 12 : 400));
 }
 
-/* Boundary r: layers whose middle lies below the share; where every rank but the last gets a layer by that alone, nothing is moved. */
+/* Boundary r: layers whose middle lies below the share; where every rank but the last gets a layer by that alone,
+ * nothing is moved. */
 static void layers_follow_the_definition(void)
 {
     size_t untouched = 0;
 
     for (int round = 0; round < 3000; round++) {
-        size_t bytes[12], begin[6], wanted[6], n = 1 + below(12), tail = below(3) ? below(60) : 0, ranks = 1 + below(n + 1 < 5 ? n + 1 : 5);
+        size_t bytes[12], begin[6], wanted[6], n = 1 + below(12), tail = below(3) ? below(60) : 0,
+                                               ranks = 1 + below(n + 1 < 5 ? n + 1 : 5);
         double ratios[5], total = (double)tail, all = 0, sum = 0;
         bool plain = true;
 
@@ -245,21 +248,45 @@ static void random_shape(shape *s)
     memset(s, 0, sizeof *s);
     s->with_mtp = below(2);
     s->with_drafter = below(2);
-    s->target = (rf_qwen35_params){.n_layer = 1 + below(12), .n_mtp = 1, .n_embd = 32 * (1 + below(40)), .n_ff = ff[below(9)],
-                                   .n_vocab = 1 + below(3000), .n_head = kv * (1 + below(8)), .n_head_kv = kv, .head_dim = 32, .conv_kernel = 4,
-                                   .state_size = 32, .n_key_heads = key, .n_value_heads = key * (1 + below(3)), .tied = below(2),
+    s->target = (rf_qwen35_params){.n_layer = 1 + below(12),
+                                   .n_mtp = 1,
+                                   .n_embd = 32 * (1 + below(40)),
+                                   .n_ff = ff[below(9)],
+                                   .n_vocab = 1 + below(3000),
+                                   .n_head = kv * (1 + below(8)),
+                                   .n_head_kv = kv,
+                                   .head_dim = 32,
+                                   .conv_kernel = 4,
+                                   .state_size = 32,
+                                   .n_key_heads = key,
+                                   .n_value_heads = key * (1 + below(3)),
+                                   .tied = below(2),
                                    .full_attention = s->full};
     for (size_t i = 0; i < s->target.n_layer; i++)
         s->full[i] = (unsigned char)below(2);
-    s->drafter = (rf_dflash_params){.n_layer = 1 + below(4), .n_embd = s->target.n_embd, .n_ff = ff[below(9)], .n_vocab = s->target.n_vocab,
-                                    .n_head = draft_kv * (1 + below(5)), .n_head_kv = draft_kv, .head_dim = 32, .n_taps = 1 + below(5), .v2 = below(2),
-                                    .conv_kernel = 2, .conv_group = 16, .selector_rank = 64, .selector_top_k = 8, .window = s->window,
-                                    .own_output = below(2), .n_draft_vocab = s->target.n_vocab, .n_target_vocab = s->target.n_vocab};
+    s->drafter = (rf_dflash_params){.n_layer = 1 + below(4),
+                                    .n_embd = s->target.n_embd,
+                                    .n_ff = ff[below(9)],
+                                    .n_vocab = s->target.n_vocab,
+                                    .n_head = draft_kv * (1 + below(5)),
+                                    .n_head_kv = draft_kv,
+                                    .head_dim = 32,
+                                    .n_taps = 1 + below(5),
+                                    .v2 = below(2),
+                                    .conv_kernel = 2,
+                                    .conv_group = 16,
+                                    .selector_rank = 64,
+                                    .selector_top_k = 8,
+                                    .window = s->window,
+                                    .own_output = below(2),
+                                    .n_draft_vocab = s->target.n_vocab,
+                                    .n_target_vocab = s->target.n_vocab};
 }
 
 static rf_plan_spec spec_of_shape(const shape *s, int n_ranks)
 {
-    return (rf_plan_spec){NULL, NULL, &s->target, s->with_drafter ? &s->drafter : NULL, s->with_mtp, RF_SPLIT_TENSOR, n_ranks, NULL, 0};
+    return (rf_plan_spec){NULL,    NULL, &s->target, s->with_drafter ? &s->drafter : NULL, s->with_mtp, RF_SPLIT_TENSOR,
+                          n_ranks, NULL, 0};
 }
 
 /* The least number of units: what the plan must say the limit is. */
@@ -306,7 +333,8 @@ static void check_axes(const rf_plan *plan, int n, const double *ratios)
 static void check_tensor(const rf_plan *plan, int n, const rf_tensor_want *want)
 {
     bool cols = want->cut == RF_CUT_COLS;
-    size_t extent = cols ? rf_want_cols(want) : rf_want_rows(want), repeated = 0, total = 0, *held = calloc(extent, sizeof *held);
+    size_t extent = cols ? rf_want_cols(want) : rf_want_rows(want), repeated = 0, total = 0,
+           *held = calloc(extent, sizeof *held);
 
     assert_non_null(held);
     for (int r = 0; r < n; r++) {
@@ -521,7 +549,8 @@ static void account_adds_up(void **state)
                 assert_int_equal(rf_plan_account_make(plan, &a, &err), 0);
                 for (int r = 0; r < n; r++)
                     sharded += a.sharded[r];
-                assert_int_equal(sharded - a.repeated + a.replicated_once + a.mapped + a.unused + a.header, a.file_size);
+                assert_int_equal(sharded - a.repeated + a.replicated_once + a.mapped + a.unused + a.header,
+                                 a.file_size);
                 assert_int_equal(mtp == 0, a.unused > 0);
                 rf_plan_account_free(&a);
                 rf_plan_destroy(plan);

@@ -283,7 +283,8 @@ static void memory_of_an_unlimited_host(void **state)
     assert_int_equal(rf_memory_available_at(root), 1000 * MIB);
 }
 
-/* Version 2: the tightest group from this process's up; cached files do not count, and a reached limit is not "unknown". */
+/* Version 2: the tightest group from this process's up; cached files do not count, and a reached limit is not
+ * "unknown". */
 static void memory_of_a_group(void **state)
 {
     (void)state;
@@ -313,7 +314,8 @@ static void memory_of_an_older_group(void **state)
     put_file("/proc/self/cgroup", "9:name=systemd:/\n5:cpu,memoryless:/x\n4:cpuset,memory:/docker/abc\n0::/\n");
     put_file("/sys/fs/cgroup/memory/memory.limit_in_bytes", "314572800\n");
     put_file("/sys/fs/cgroup/memory/memory.usage_in_bytes", "209715200\n");
-    put_file("/sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 52428800\ntotal_active_file 52428800\n");
+    put_file("/sys/fs/cgroup/memory/memory.stat",
+             "inactive_file 1\ntotal_inactive_file 52428800\ntotal_active_file 52428800\n");
     put_file("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "1\n");
     assert_int_equal(rf_memory_available_at(root), 200 * MIB);
     put_file("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "104857600\n");

@@ -17,8 +17,12 @@ static void philox_known_answers(void **state)
         uint32_t counter[4], key[2], out[4];
     } known[] = {
         {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+         {0xffffffff, 0xffffffff},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
 
     (void)state;
@@ -69,14 +73,17 @@ static void expected(const rf_sampling *s, const rf_candidate *all, size_t n, do
     for (size_t i = 0; i < keep; i++)
         sum += mass[i];
     for (size_t i = 0; i < keep; i++, kept++) {
-        if ((s->top_p < 1 && i && prefix >= (long double)s->top_p * sum) || (s->min_p > 0 && mass[i] < (long double)s->min_p))
+        if ((s->top_p < 1 && i && prefix >= (long double)s->top_p * sum) ||
+            (s->min_p > 0 && mass[i] < (long double)s->min_p))
             break;
         prefix += mass[i];
     }
     for (size_t i = 0; i < kept; i++)
         total += expl(((long double)all[i].logit - (long double)all[0].logit) / (long double)s->temperature);
     for (size_t i = 0; i < kept; i++)
-        p[all[i].id] = (double)(expl(((long double)all[i].logit - (long double)all[0].logit) / (long double)s->temperature) / total);
+        p[all[i].id] =
+            (double)(expl(((long double)all[i].logit - (long double)all[0].logit) / (long double)s->temperature) /
+                     total);
 }
 
 /* Chi-square of the draws against p; the limit is the mean plus 5 standard deviations (a chance of about 1e-6). */
@@ -113,8 +120,11 @@ static void make_logits(float *logits)
 static void draws_follow_softmax(void **state)
 {
     static const rf_sampling cases[] = {
-        {1.0, 0, 1, 0, 1},    {0.5, 0, 1, 0, 2},    {1.7, 0, 1, 0, 3},    {0.8, 7, 1, 0, 4},     {1.0, 0, 0.8, 0, 5},
-        {1.0, 0, 1, 0.1, 6},  {0.8, 12, 0.9, 0, 7}, {0.8, 12, 1, 0.05, 8}, {0.8, 12, 0.95, 0.05, 9}, {2.0, 5, 0.99, 0.02, UINT64_MAX},
+        {1.0, 0, 1, 0, 1},        {0.5, 0, 1, 0, 2},
+        {1.7, 0, 1, 0, 3},        {0.8, 7, 1, 0, 4},
+        {1.0, 0, 0.8, 0, 5},      {1.0, 0, 1, 0.1, 6},
+        {0.8, 12, 0.9, 0, 7},     {0.8, 12, 1, 0.05, 8},
+        {0.8, 12, 0.95, 0.05, 9}, {2.0, 5, 0.99, 0.02, UINT64_MAX},
     };
     float logits[VOCAB];
 
@@ -212,8 +222,8 @@ static void random_logits(int kind, size_t n, float *logits)
 
 static rf_sampling random_filters(int round)
 {
-    rf_sampling s = {0.3 + 2 * uniform(), round % 3 ? 0 : 1 + (int32_t)(uniform() * 400), round % 5 ? 0.2 + 0.8 * uniform() : 1,
-                     round % 2 ? uniform() * 0.5 : 0, (uint64_t)round};
+    rf_sampling s = {0.3 + 2 * uniform(), round % 3 ? 0 : 1 + (int32_t)(uniform() * 400),
+                     round % 5 ? 0.2 + 0.8 * uniform() : 1, round % 2 ? uniform() * 0.5 : 0, (uint64_t)round};
 
     if (s.top_k <= 0 && s.top_p >= 1 && s.min_p <= 0)
         s.min_p = 0.01;
@@ -232,7 +242,8 @@ static int32_t drawn_by_definition(const rf_sampling *s, int64_t position, const
     for (size_t i = 0; i < kept; i++)
         sum += mass[i];
     for (size_t i = 0; i < kept; before += mass[i++]) {
-        bool reached = s->top_p < 1 && before >= (uint64_t)ceil(s->top_p * (double)sum), small = mass[i] < (uint64_t)floor(s->min_p * 1099511627776.0);
+        bool reached = s->top_p < 1 && before >= (uint64_t)ceil(s->top_p * (double)sum),
+             small = mass[i] < (uint64_t)floor(s->min_p * 1099511627776.0);
         double score = (double)all[i].logit / s->temperature + rf_gumbel(s->seed, position, all[i].id);
 
         if (i && (reached || (s->min_p > 0 && small)))
@@ -325,7 +336,8 @@ static void shards_merge_to_the_whole_row(void **state)
 
     (void)state;
     for (int round = 0; round < 120; round++) {
-        size_t n_shards = 1 + (size_t)round % MOST_SHARDS, begin[MOST_SHARDS + 1], next[MOST_SHARDS], k = ks[round / 5 % 5];
+        size_t n_shards = 1 + (size_t)round % MOST_SHARDS, begin[MOST_SHARDS + 1], next[MOST_SHARDS],
+               k = ks[round / 5 % 5];
         rf_sampling s = {0.8, 0, 1, 0, (uint64_t)round};
         rf_gumbel_best best;
 
@@ -345,9 +357,11 @@ static void shards_merge_to_the_whole_row(void **state)
 /* More places than the shards can fill: the rest is empty. */
 static void empty_places_come_last(void **state)
 {
-    const rf_candidate parts[3][2] = {{{-INFINITY, 5}, {-INFINITY, -1}}, {{-INFINITY, -1}, {-INFINITY, -1}}, {{1, 9}, {-INFINITY, -1}}};
+    const rf_candidate parts[3][2] = {
+        {{-INFINITY, 5}, {-INFINITY, -1}}, {{-INFINITY, -1}, {-INFINITY, -1}}, {{1, 9}, {-INFINITY, -1}}};
     const rf_gumbel_best none[2] = {{-INFINITY, -INFINITY, -1}, {-INFINITY, -INFINITY, -1}};
-    const rf_gumbel_best low[2] = {{-INFINITY, -INFINITY, 3}, {-INFINITY, -INFINITY, -1}}, same[2] = {{7, 1, 9}, {7, 2, 4}};
+    const rf_gumbel_best low[2] = {{-INFINITY, -INFINITY, 3}, {-INFINITY, -INFINITY, -1}},
+                         same[2] = {{7, 1, 9}, {7, 2, 4}};
     rf_candidate out[2], wide[2];
     size_t next[3];
 
@@ -404,7 +418,8 @@ static void edges(void **state)
     assert_int_equal(drawn(&(rf_sampling){1, 0, 0.0, 0, 5}, logits, 5), 1u << 1);
     assert_int_equal(drawn(&(rf_sampling){1, 0, 1, 1.0, 5}, logits, 5), 1u << 1 | 1u << 2 | 1u << 3);
     assert_int_equal(drawn(&(rf_sampling){1, 0, 1, 2.0, 5}, logits, 5), 1u << 1);
-    assert_int_equal(drawn(&(rf_sampling){1, 0, 0.5, 0, 5}, twins, 2), 1u << 0); /* half of the mass is exactly reached */
+    assert_int_equal(drawn(&(rf_sampling){1, 0, 0.5, 0, 5}, twins, 2),
+                     1u << 0); /* half of the mass is exactly reached */
     assert_int_equal(drawn(&(rf_sampling){1, 0, nextafter(0.5, 1), 0, 5}, twins, 2), 1u << 0 | 1u << 1);
     assert_int_equal(drawn(&(rf_sampling){1, 3, 1, 0, 5}, infinite, 3), 1u << 1); /* equal scores: the lower id */
 }
