@@ -116,12 +116,12 @@ static int fit_context(rf_job *job, rf_error *err)
 static int create_backend(rf_job *job, rf_error *err)
 {
     rf_error mine = {RF_OK, ""};
-    char mask[128];
-    int failed, alike_rank, n_alike;
+    char mask[RF_MASK_TEXT];
+    int failed, place, n_alike;
 
-    rf_topology_mask_text(mask, sizeof mask);
-    rf_world_alike_on_host(mask, &alike_rank, &n_alike);
-    failed = rf_topology_apply(job->options->threads, true, alike_rank, n_alike, &job->topology, &mine);
+    rf_topology_mask_text(mask);
+    rf_world_alike_on_host(mask, &place, &n_alike);
+    failed = rf_topology_apply(job->options->threads, place, n_alike, &job->topology, &mine);
     if (!failed) {
         job->backend = rf_cpu_create(job->topology.n_threads, "auto", &mine);
         failed = job->backend ? 0 : -1;

@@ -9,6 +9,7 @@ librank_a_SOURCES = \
 	rank/generate.c rank/generate.h \
 	rank/job.c rank/job.h rank/job_files.c rank/startup.c \
 	rank/memory.c rank/memory.h \
+	rank/places.c rank/places.h \
 	rank/plan.c rank/plan.h rank/plan_bytes.c rank/plan_cut.c rank/plan_print.c \
 	rank/progress.c rank/progress.h \
 	rank/prompt.c rank/prompt.h \

@@ -6,12 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t seen;
+static volatile sig_atomic_t seen, interrupted;
 
 static void note(int number)
 {
-    if (seen && number == SIGINT)
+    if (number == SIGINT && interrupted)
         _exit(128 + number);
+    interrupted = interrupted || number == SIGINT;
     if (!seen)
         seen = number;
 }
@@ -24,8 +25,13 @@ void rf_signals_install(void)
     memset(&action, 0, sizeof action);
     action.sa_handler = note;
     action.sa_flags = SA_RESTART;
-    for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction before;
+
+        if (numbers[i] == SIGHUP && sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_IGN)
+            continue; /* nohup asked for that */
         sigaction(numbers[i], &action, NULL);
+    }
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, NULL);
 }

@@ -2,7 +2,8 @@
 #ifndef RF_SIGNALS_H
 #define RF_SIGNALS_H
 
-/* SIGINT, SIGTERM, SIGHUP and SIGUSR1 set a flag; a second SIGINT ends the process at once. SIGPIPE is ignored (a closed stdout is seen as a
+/* SIGINT, SIGTERM, SIGHUP and SIGUSR1 set a flag; a second SIGINT ends the process at once. A SIGHUP that is ignored
+ * (nohup) stays ignored. SIGPIPE is ignored (a closed stdout is seen as a
  * failed write). */
 void rf_signals_install(void);
 /* The first signal seen, or 0. */

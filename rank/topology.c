@@ -2,186 +2,110 @@
 
 #include "topology.h"
 
+#include <inttypes.h>
 #include <omp.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef RF_HAVE_HWLOC
-#include <hwloc.h>
-#endif
+#include "places.h"
 
-#define MAX_CORES CPU_SETSIZE
+#define SET_BYTES CPU_ALLOC_SIZE(RF_MAX_PLACES)
 
-void rf_topology_share(int n_cores, int rank, int n_ranks, int *first, int *count)
+/* Hardware threads of the calling thread's mask; 0 if it could not be read. */
+static size_t read_mask(rf_place *places)
 {
-    if (n_ranks > n_cores) {
-        *first = rank % n_cores;
-        *count = 1;
-        return;
-    }
-    *first = n_cores * rank / n_ranks;
-    *count = n_cores * (rank + 1) / n_ranks - *first;
-}
+    cpu_set_t *set = CPU_ALLOC(RF_MAX_PLACES);
+    size_t n = 0;
 
-void rf_topology_list(const int *cores, int n, char *text, size_t size)
-{
-    size_t used = 0;
-
-    text[0] = 0;
-    for (int i = 0; i < n && used < size;) {
-        int last = i;
-
-        while (last + 1 < n && cores[last + 1] == cores[last] + 1)
-            last++;
-        used += (size_t)snprintf(text + used, size - used, last > i ? "%s%d-%d" : "%s%d", used ? "," : "", cores[i], cores[last]);
-        i = last + 1;
-    }
-}
-
-static int mask_cores(int *cores)
-{
-    cpu_set_t set;
-    int n = 0;
-
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 0;
-    for (int i = 0; i < MAX_CORES; i++)
-        if (CPU_ISSET((size_t)i, &set))
-            cores[n++] = i;
+    if (set && sched_getaffinity(0, SET_BYTES, set) == 0)
+        for (int i = 0; i < RF_MAX_PLACES; i++)
+            if (CPU_ISSET_S((size_t)i, SET_BYTES, set))
+                places[n++] = (rf_place){i, i, -1};
+    CPU_FREE(set);
     return n;
 }
 
-void rf_topology_mask_text(char *text, size_t size)
+/* FNV-1a over the thread numbers: a list cut short would make different masks look alike. */
+static uint64_t hash_mask(const rf_place *places, size_t n)
 {
-    int cores[MAX_CORES];
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
-    rf_topology_list(cores, mask_cores(cores), text, size);
+    for (size_t i = 0; i < n; i++)
+        for (int shift = 0; shift < 16; shift += 8)
+            hash = (hash ^ (uint64_t)(places[i].thread >> shift & 0xff)) * UINT64_C(0x100000001b3);
+    return hash;
 }
 
-#ifdef RF_HAVE_HWLOC
-/* One hardware thread a core first: siblings of a core already listed go last, so that threads spread over cores. */
-static void order_by_core(int *cores, int n)
+void rf_topology_mask_text(char text[RF_MASK_TEXT])
 {
-    hwloc_topology_t topology;
-    int ordered[MAX_CORES], k = 0;
-    bool taken[MAX_CORES] = {false};
+    rf_place *places = calloc(RF_MAX_PLACES, sizeof *places);
+    size_t n = places ? read_mask(places) : 0;
+    char list[RF_MASK_TEXT - 64];
 
-    if (hwloc_topology_init(&topology) != 0)
-        return;
-    if (hwloc_topology_load(topology) != 0) {
-        hwloc_topology_destroy(topology);
-        return;
+    text[0] = 0;
+    if (n) {
+        rf_places_list(places, n, list, sizeof list);
+        snprintf(text, RF_MASK_TEXT, "%zu threads %s %016" PRIx64, n, list, hash_mask(places, n));
     }
-    for (int pass = 0; k < n && pass < n; pass++) {
-        hwloc_bitmap_t used = hwloc_bitmap_alloc();
-
-        for (int i = 0; used && i < n; i++) {
-            hwloc_obj_t pu = hwloc_get_pu_obj_by_os_index(topology, (unsigned)cores[i]);
-            hwloc_obj_t core = pu ? hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, pu) : NULL;
-            unsigned id = core ? core->logical_index : (unsigned)cores[i];
-
-            if (taken[i] || hwloc_bitmap_isset(used, id))
-                continue;
-            hwloc_bitmap_set(used, id);
-            taken[i] = true;
-            ordered[k++] = cores[i];
-        }
-        hwloc_bitmap_free(used);
-    }
-    if (k == n)
-        memcpy(cores, ordered, (size_t)n * sizeof *cores);
-    hwloc_topology_destroy(topology);
+    free(places);
 }
 
-static int numa_of(const int *cores, int n)
+/* Thread i on threads[i]; where there are more threads than that, each on all of them. */
+static bool bind_threads(const int *threads, size_t n, int n_threads)
 {
-    hwloc_topology_t topology;
-    int numa = -1;
-
-    if (hwloc_topology_init(&topology) != 0)
-        return -1;
-    if (hwloc_topology_load(topology) == 0) {
-        for (int i = 0; i < n; i++) {
-            hwloc_obj_t pu = hwloc_get_pu_obj_by_os_index(topology, (unsigned)cores[i]);
-            hwloc_obj_t node = NULL;
-            int here = -1;
-
-            while (pu && (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != NULL)
-                if (hwloc_bitmap_isset(node->cpuset, (unsigned)cores[i]))
-                    here = (int)node->os_index;
-            if (i == 0)
-                numa = here;
-            else if (here != numa)
-                numa = -1;
-        }
-    }
-    hwloc_topology_destroy(topology);
-    return numa;
-}
-#else
-static void order_by_core(int *cores, int n)
-{
-    (void)cores;
-    (void)n;
-}
-
-static int numa_of(const int *cores, int n)
-{
-    (void)cores;
-    (void)n;
-    return -1;
-}
-#endif
-
-/* Thread i on cores[i]; threads beyond the cores share the rank's whole set. */
-static bool bind_threads(const int *cores, int n, int n_threads)
-{
+    bool single = (size_t)n_threads <= n;
     int failed = 0;
 
 #pragma omp parallel num_threads(n_threads) reduction(+ : failed)
     {
-        int thread = omp_get_thread_num();
-        cpu_set_t set;
+        size_t number = (size_t)omp_get_thread_num();
+        cpu_set_t *set = CPU_ALLOC(RF_MAX_PLACES);
 
-        CPU_ZERO(&set);
-        if (n_threads <= n)
-            CPU_SET((size_t)cores[thread], &set);
-        for (int i = 0; n_threads > n && i < n; i++)
-            CPU_SET((size_t)cores[i], &set);
-        failed += sched_setaffinity(0, sizeof set, &set) != 0;
+        if (set) {
+            CPU_ZERO_S(SET_BYTES, set);
+            for (size_t i = single ? number : 0; i < (single ? number + 1 : n); i++)
+                CPU_SET_S((size_t)threads[i], SET_BYTES, set);
+        }
+        failed += !set || sched_setaffinity(0, SET_BYTES, set) != 0;
+        CPU_FREE(set);
     }
-    return !failed;
+    return single && !failed;
 }
 
-static int compare(const void *a, const void *b)
+static void apply(int wanted_threads, int place, int n_alike, const rf_place *places, size_t n, int *threads, rf_topology *t)
 {
-    return *(const int *)a - *(const int *)b;
-}
+    size_t first, count = rf_places_share(places, n, place, n_alike, &first);
+    const rf_place *own = places + first;
 
-int rf_topology_apply(int wanted_threads, bool same_mask, int node_rank, int node_size, rf_topology *t, rf_error *err)
-{
-    int cores[MAX_CORES], own[MAX_CORES], n = mask_cores(cores), first = 0, count = n;
-    long host_threads;
-
-    if (!n)
-        return rf_fail(err, RF_ERR_DEVICE, "the cores this process may use could not be read");
     memset(t, 0, sizeof *t);
-    order_by_core(cores, n);
-    if (same_mask)
-        rf_topology_share(n, node_rank, node_size, &first, &count);
-    memcpy(own, cores + first, (size_t)count * sizeof *own);
-    t->n_cores = count;
-    t->n_threads = wanted_threads > 0 ? wanted_threads : count;
-    host_threads = (long)t->n_threads * (same_mask ? node_size : 1);
-    t->busy = host_threads <= (same_mask ? n : count);
+    t->n_cores = (int)rf_places_n_cores(own, count);
+    t->n_threads = wanted_threads > 0 ? wanted_threads : t->n_cores;
+    t->busy = rf_places_fit(places, n, wanted_threads, n_alike);
+    t->numa = rf_places_numa(own, count);
+    rf_places_list(own, count, t->cores, sizeof t->cores);
+    rf_places_spread(own, count, threads);
     omp_set_dynamic(0);
     omp_set_num_threads(t->n_threads);
-    t->bound = bind_threads(own, count, t->n_threads);
-    qsort(own, (size_t)count, sizeof *own, compare);
-    t->numa = numa_of(own, count);
-    rf_topology_list(own, count, t->cores, sizeof t->cores);
-    return 0;
+    t->bound = bind_threads(threads, count, t->n_threads);
+}
+
+int rf_topology_apply(int wanted_threads, int place, int n_alike, rf_topology *t, rf_error *err)
+{
+    rf_place *places = calloc(RF_MAX_PLACES, sizeof *places);
+    int *threads = calloc(RF_MAX_PLACES, sizeof *threads), failed = 0;
+    size_t n = places ? read_mask(places) : 0;
+
+    if (!places || !threads) {
+        failed = rf_fail(err, RF_ERR_MEMORY, "no memory to read the cores of this host");
+    } else if (!n) {
+        failed = rf_fail(err, RF_ERR_DEVICE, "the cores this process may use could not be read");
+    } else {
+        rf_places_describe(NULL, places, n);
+        apply(wanted_threads, place, n_alike, places, n, threads, t);
+    }
+    free(threads);
+    free(places);
+    return failed;
 }

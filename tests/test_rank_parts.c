@@ -1,9 +1,8 @@
-/* Small parts of a rank: cores, statistics, commands on the wire, host memory. */
+/* Small parts of a rank: statistics, commands on the wire, host memory. */
 #include "config.h"
 
 #include <ftw.h>
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,63 +11,8 @@
 
 #include "../rank/command.h"
 #include "../rank/memory.h"
-#include "../rank/signals.h"
 #include "../rank/stats.h"
-#include "../rank/topology.h"
 #include "check.h"
-
-static void cores_are_shared_evenly(void **state)
-{
-    (void)state;
-    for (int cores = 1; cores <= 70; cores++)
-        for (int ranks = 1; ranks <= 80; ranks++) {
-            int next = 0, least = cores, most = 0;
-
-            for (int r = 0; r < ranks; r++) {
-                int first, count;
-
-                rf_topology_share(cores, r, ranks, &first, &count);
-                assert_true(count >= 1 && first >= 0 && first + count <= cores);
-                least = count < least ? count : least;
-                most = count > most ? count : most;
-                if (ranks <= cores) {
-                    assert_int_equal(first, next);
-                    next += count;
-                } else {
-                    assert_int_equal(first, r % cores);
-                }
-            }
-            if (ranks <= cores)
-                assert_int_equal(next, cores);
-            assert_true(most - least <= 1);
-        }
-}
-
-static void core_lists(void **state)
-{
-    char text[64], small[8];
-
-    (void)state;
-    rf_topology_list((int[]){0, 1, 2, 3, 8}, 5, text, sizeof text);
-    assert_string_equal(text, "0-3,8");
-    rf_topology_list((int[]){5}, 1, text, sizeof text);
-    assert_string_equal(text, "5");
-    rf_topology_list((int[]){1, 3, 5, 7, 9, 11}, 6, small, sizeof small); /* cut, not overrun */
-    assert_true(strlen(small) < sizeof small);
-    rf_topology_list(NULL, 0, text, sizeof text);
-    assert_string_equal(text, "");
-}
-
-static void this_machine_can_be_used(void **state)
-{
-    rf_topology t;
-    rf_error err;
-
-    (void)state;
-    assert_int_equal(rf_topology_apply(1, true, 0, 1, &t, &err), 0);
-    assert_int_equal(t.n_threads, 1);
-    assert_true(t.n_cores >= 1 && t.busy && strlen(t.cores) > 0);
-}
 
 static void rounds_add_up(void **state)
 {
@@ -322,22 +266,9 @@ static void memory_of_an_older_group(void **state)
     assert_int_equal(rf_memory_available_at(root), 100 * MIB);
 }
 
-static void the_first_signal_is_kept(void **state)
-{
-    (void)state;
-    rf_signals_install();
-    assert_int_equal(rf_signal_seen(), 0);
-    raise(SIGTERM);
-    raise(SIGUSR1);
-    assert_int_equal(rf_signal_seen(), SIGTERM);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cores_are_shared_evenly),
-        cmocka_unit_test(core_lists),
-        cmocka_unit_test(this_machine_can_be_used),
         cmocka_unit_test(rounds_add_up),
         cmocka_unit_test(statistics_are_said),
         cmocka_unit_test(statistics_are_one_json_object),
@@ -347,7 +278,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(memory_of_an_unlimited_host, make_root, remove_root),
         cmocka_unit_test_setup_teardown(memory_of_a_group, make_root, remove_root),
         cmocka_unit_test_setup_teardown(memory_of_an_older_group, make_root, remove_root),
-        cmocka_unit_test(the_first_signal_is_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
