@@ -92,16 +92,22 @@ static const rf_transport_ops table = {
     .name = "shm", .stage = stage, .post = post, .send = send_bytes, .recv = recv_bytes, .destroy = destroy,
 };
 
+/* MPI promises no alignment of a segment. Mappings begin at page boundaries in every process, so that all find the same place. */
+static slab *slab_in(void *segment)
+{
+    return (slab *)(((uintptr_t)segment + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+}
+
 /* Collective. The slabs of all ranks, each on the memory of the rank that writes it. */
 static int map_slabs(transport_shm *t, rf_error *err)
 {
     rf_error mine = {RF_OK, ""};
     MPI_Info info;
-    slab *own;
+    void *segment;
 
     rf_mpi_check(MPI_Info_create(&info), "MPI_Info_create");
     rf_mpi_check(MPI_Info_set(info, "alloc_shared_noncontig", "true"), "MPI_Info_set");
-    if (MPI_Win_allocate_shared((MPI_Aint)sizeof(slab), 1, info, rf_mpi_data(), &own, &t->window) != MPI_SUCCESS) {
+    if (MPI_Win_allocate_shared((MPI_Aint)sizeof(slab) + CACHE_LINE, 1, info, rf_mpi_data(), &segment, &t->window) != MPI_SUCCESS) {
         t->window = MPI_WIN_NULL;
         rf_fail(&mine, RF_ERR_DEVICE, "a shared window of %zu bytes a rank could not be had (is the launcher's directory for it full?)", sizeof(slab));
     }
@@ -111,12 +117,13 @@ static int map_slabs(transport_shm *t, rf_error *err)
         return -1;
     }
     MPI_Win_set_errhandler(t->window, MPI_ERRORS_RETURN);
-    atomic_store(&own->posted, 0);
+    atomic_store(&slab_in(segment)->posted, 0);
     for (int r = 0; r < t->n_ranks; r++) {
         MPI_Aint size;
         int unit;
 
-        rf_mpi_check(MPI_Win_shared_query(t->window, r, &size, &unit, &t->slabs[r]), "MPI_Win_shared_query");
+        rf_mpi_check(MPI_Win_shared_query(t->window, r, &size, &unit, &segment), "MPI_Win_shared_query");
+        t->slabs[r] = slab_in(segment);
     }
     rf_mpi_check(MPI_Barrier(rf_mpi_data()), "MPI_Barrier"); /* all counters are 0 before the first exchange */
     return 0;
