@@ -41,8 +41,8 @@ const char *rf_comm_transport(const rf_comm *c); /* "self", "shm", "mpi" */
 const char *rf_comm_reason(const rf_comm *c);    /* why it was chosen, for the start-up lines */
 size_t rf_comm_plan_bytes(int n_ranks); /* pure: host memory a rank holds for exchange, at most */
 
-/* How one sum over U units is cut over ranks; made once when a model is bound. begin[r] .. begin[r+1] are rank r's units
- * (begin[0] = 0, begin[n_ranks] = n_units). */
+/* How one sum over U >= 1 units is cut over ranks; made once when a model is bound. begin[r] .. begin[r+1] are rank r's units (begin[0] = 0,
+ * begin[n_ranks] = n_units, never falling): else RF_ERR_USAGE. */
 typedef struct rf_sum_plan rf_sum_plan;
 rf_sum_plan *rf_sum_plan_create(size_t n_units, int n_ranks, const size_t *begin, rf_error *err);
 void rf_sum_plan_destroy(rf_sum_plan *p);

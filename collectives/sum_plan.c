@@ -67,11 +67,26 @@ static int find_nodes(rf_sum_plan *p)
     return 0;
 }
 
+static bool is_cut(size_t n_units, int n_ranks, const size_t *begin)
+{
+    if (n_units == 0 || n_ranks < 1 || begin[0] != 0 || begin[n_ranks] != n_units)
+        return false;
+    for (int r = 0; r < n_ranks; r++)
+        if (begin[r] > begin[r + 1])
+            return false;
+    return true;
+}
+
 rf_sum_plan *rf_sum_plan_create(size_t n_units, int n_ranks, const size_t *begin, rf_error *err)
 {
     rf_sum_plan *p = calloc(1, sizeof *p);
     size_t total = 0;
 
+    if (!is_cut(n_units, n_ranks, begin)) {
+        free(p);
+        rf_fail(err, RF_ERR_USAGE, "a sum over %zu units is not cut into %d ascending ranges", n_units, n_ranks);
+        return NULL;
+    }
     if (!p)
         goto no_memory;
     p->n_ranks = n_ranks;

@@ -4,7 +4,7 @@ set -u
 . "$(dirname "$0")/mpi.sh"
 need_mpirun
 work=$(mktemp -d) || exit 1
-trap 'pkill -9 -f "$work" 2>/dev/null; rm -rf "$work"' EXIT
+trap 'end_ranks "$work"; rm -rf "$work"' EXIT
 program="$top_builddir/rankflash"
 model="$srcdir/share/factbook-tiny/factbook-tiny-Q8_0.gguf"
 prompt="What is the capital of France?"
@@ -47,6 +47,12 @@ ranks_of() {
     done
 }
 
+# end_ranks WORDS: those ranks, by their pids
+end_ranks() {
+    local pid
+    for pid in $(ranks_of "$1"); do kill -9 "$pid" 2>/dev/null; done
+}
+
 # until SECONDS COMMAND...: polls
 until_true() {
     local end=$(($(date +%s) + $1))
@@ -74,7 +80,7 @@ killed() {
     pid=$(ranks_of "$tag" | sed -n "${which}p")
     [ -n "$pid" ] || { fail "$name: no such rank"; kill -9 $job; return; }
     kill -9 "$pid"
-    until_true 5 gone "$tag" || { fail "$name: ranks are still there after 5 s"; pkill -9 -f "$tag"; }
+    until_true 5 gone "$tag" || { fail "$name: ranks are still there after 5 s"; end_ranks "$tag"; }
     wait $job
     [ $? -ne 0 ] || fail "$name: exit code 0"
     [ "$(grep -c '^rankflash: ' "$work/err")" = 0 ] || fail "$name: a rank spoke: $(grep '^rankflash: ' "$work/err")"

@@ -41,7 +41,8 @@ static void oracle(size_t first, size_t count, float *out)
         out[i] = out[i] + right[i];
 }
 
-static void check_cut(size_t n_units, int n_ranks, const size_t *begin, const float *want)
+/* Ranges may be empty. */
+static void check_ranges(size_t n_units, int n_ranks, const size_t *begin, const float *want)
 {
     rf_error err;
     rf_sum_plan *plan = rf_sum_plan_create(n_units, n_ranks, begin, &err);
@@ -51,8 +52,8 @@ static void check_cut(size_t n_units, int n_ranks, const size_t *begin, const fl
     for (int r = 0; r < n_ranks; r++) {
         size_t nodes = rf_sum_plan_n_nodes(plan, r), held = 0;
 
-        assert_true(nodes >= 1 && nodes <= RF_TREE_MAX_NODES);
-        sums[r] = malloc(nodes * FLOATS * sizeof(float));
+        assert_true(nodes <= RF_TREE_MAX_NODES && (nodes >= 1) == (begin[r + 1] > begin[r]));
+        sums[r] = malloc((nodes + 1) * FLOATS * sizeof(float));
         for (size_t k = 0; k < nodes; k++) {
             rf_range node = rf_sum_plan_nodes(plan, r)[k];
 
@@ -95,7 +96,7 @@ static void any_cut_gives_the_same_bits(void **state)
         for (int ranks = 1; ranks <= MOST_RANKS && (size_t)ranks <= units; ranks++)
             for (int round = 0; round < (ranks == 1 ? 1 : 3); round++) {
                 random_cut(units, ranks, begin);
-                check_cut(units, ranks, begin, want);
+                check_ranges(units, ranks, begin, want);
             }
     }
 }
@@ -113,11 +114,86 @@ static void even_ranks_hold_one_node(void **state)
     assert_int_equal(rf_tree_nodes(5, (rf_range){2, 0}, NULL), 0);
 }
 
+/* The definition of the largest nodes: from the root down, the first that lie inside. */
+static size_t inside(rf_range node, rf_range owned, rf_range *found)
+{
+    size_t left = node.count / 2 + node.count % 2, n;
+
+    if (node.first >= owned.first && node.first + node.count <= owned.first + owned.count) {
+        *found = node;
+        return 1;
+    }
+    if (node.count == 1 || node.first >= owned.first + owned.count || node.first + node.count <= owned.first)
+        return 0;
+    n = inside((rf_range){node.first, left}, owned, found);
+    return n + inside((rf_range){node.first + left, node.count - left}, owned, found + n);
+}
+
+static void check_range(size_t units, rf_range owned)
+{
+    rf_range nodes[RF_TREE_MAX_NODES], want[RF_TREE_MAX_NODES];
+    size_t n = rf_tree_nodes(units, owned, nodes), depth = 0;
+
+    while ((size_t)1 << depth < units)
+        depth++;
+    assert_int_equal(n, rf_tree_nodes(units, owned, NULL));
+    assert_true(n <= 2 * depth + 1);
+    assert_int_equal(n, inside((rf_range){0, units}, owned, want));
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(nodes[i].first, want[i].first);
+        assert_int_equal(nodes[i].count, want[i].count);
+    }
+}
+
+static void nodes_are_the_largest(void **state)
+{
+    (void)state;
+    for (size_t units = 1; units <= 70; units++)
+        for (size_t first = 0; first < units; first++)
+            for (size_t count = 1; first + count <= units; count++)
+                check_range(units, (rf_range){first, count});
+    for (int i = 0; i < 2000; i++) {
+        size_t units = 1 + random_below(1u << 30), first = random_below((uint32_t)units);
+
+        check_range(units, (rf_range){first, 1 + random_below((uint32_t)(units - first))});
+    }
+}
+
+static void a_rank_may_hold_nothing(void **state)
+{
+    static float want[FLOATS];
+
+    (void)state;
+    fill_units();
+    oracle(0, 5, want);
+    check_ranges(5, 4, (size_t[]){0, 0, 3, 3, 5}, want);
+}
+
+static void what_is_no_cut(void **state)
+{
+    static const struct {
+        size_t n_units;
+        int n_ranks;
+        size_t begin[4];
+    } bad[] = {{0, 1, {0, 0}}, {4, 2, {1, 2, 4}}, {4, 2, {0, 2, 3}}, {4, 2, {0, 5, 4}}, {4, 3, {0, 3, 2, 4}}, {4, 0, {4}}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        rf_error err = {RF_OK, ""};
+
+        assert_null(rf_sum_plan_create(bad[i].n_units, bad[i].n_ranks, bad[i].begin, &err));
+        assert_int_equal(err.code, RF_ERR_USAGE);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_cut_gives_the_same_bits),
         cmocka_unit_test(even_ranks_hold_one_node),
+        cmocka_unit_test(nodes_are_the_largest),
+        cmocka_unit_test(a_rank_may_hold_nothing),
+        cmocka_unit_test(what_is_no_cut),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
