@@ -1,11 +1,12 @@
-/* The start-up check of a transport: a known pattern of several sizes, exchanged as it is (a wrong low bit may vanish when a sum is rounded) and summed
- * over uneven shares. No rank stops before the others do: what is tried never depends on what one rank saw. */
+/* The start-up check of a transport: a known pattern of several sizes, exchanged as it is (a wrong low bit may vanish
+ * when a sum is rounded) and summed over uneven shares. No rank stops before the others do: what is tried never depends
+ * on what one rank saw. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "transport.h"
 
-#define TILE 1024 /* floats of the expected sum that are finished at a time: memory does not grow with ranks times size */
+#define TILE 1024 /* floats of the expected sum finished at a time: memory does not grow with ranks times size */
 
 /* One shot, two shots, and more than one exchange. */
 #define LARGEST 300001
@@ -119,7 +120,8 @@ static void run(rf_comm *c, rf_transport *t, pattern *x, rf_error *mine)
                 x->nodes[k * n + i] = value(rank, k, i);
         rf_comm_sum_host(c, x->plan, n, x->nodes, x->out);
         if (!summed(x, n_ranks, n) && mine->code == RF_OK)
-            rf_fail(mine, RF_ERR_DEVICE, "transport %s returned a wrong sum of %zu floats at start-up", t->ops->name, n);
+            rf_fail(mine, RF_ERR_DEVICE, "transport %s returned a wrong sum of %zu floats at start-up", t->ops->name,
+                    n);
     }
 }
 

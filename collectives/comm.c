@@ -161,7 +161,8 @@ static void plain_allreduce(const rf_comm *c, const rf_sum_plan *p, const float 
     for (size_t at = 0; at < n; at += RF_STAGE_BYTES) {
         size_t count = n - at < RF_STAGE_BYTES ? n - at : RF_STAGE_BYTES;
 
-        rf_mpi_check(MPI_Allreduce(MPI_IN_PLACE, out + at, (int)count, MPI_FLOAT, MPI_SUM, rf_mpi_data()), "MPI_Allreduce");
+        rf_mpi_check(MPI_Allreduce(MPI_IN_PLACE, out + at, (int)count, MPI_FLOAT, MPI_SUM, rf_mpi_data()),
+                     "MPI_Allreduce");
     }
 }
 #endif
@@ -214,8 +215,8 @@ static void copy_rows(size_t n_rows, size_t n_cols, const float *src, size_t src
 }
 
 /* One exchange: `rows` rows, columns [at, at + n) of each rank's part. */
-static void allgather_piece(rf_comm *c, const size_t *begin, size_t rows, size_t at, size_t n, const float *src, size_t src_stride, float *dst,
-                            size_t dst_stride)
+static void allgather_piece(rf_comm *c, const size_t *begin, size_t rows, size_t at, size_t n, const float *src,
+                            size_t src_stride, float *dst, size_t dst_stride)
 {
     size_t own = part_columns(begin, c->rank, at, n);
 
@@ -249,8 +250,8 @@ void rf_comm_allgather(rf_comm *c, size_t n_rows, const size_t *begin, rf_mat sr
     rows = STAGE_FLOATS / cols;
     for (size_t row = 0; row < n_rows; row += rows)
         for (size_t at = 0; at < widest; at += cols)
-            allgather_piece(c, begin, n_rows - row < rows ? n_rows - row : rows, at, cols, from + row * src.stride, src.stride,
-                            to + row * dst.stride, dst.stride);
+            allgather_piece(c, begin, n_rows - row < rows ? n_rows - row : rows, at, cols, from + row * src.stride,
+                            src.stride, to + row * dst.stride, dst.stride);
 }
 
 void rf_comm_send(rf_comm *c, int to, rf_buf *src, size_t bytes)
@@ -296,12 +297,14 @@ static bool has_host_buffers(rf_backend *b, rf_error *err)
     bool host = buf && b->ops->buf_host(buf);
 
     if (buf && !host)
-        rf_fail(err, RF_ERR_DEVICE, "no transport of this build serves buffers of backend %s, which are not host memory", b->ops->name);
+        rf_fail(err, RF_ERR_DEVICE,
+                "no transport of this build serves buffers of backend %s, which are not host memory", b->ops->name);
     b->ops->buf_destroy(buf);
     return host;
 }
 
-rf_comm *rf_comm_create_from(rf_backend *b, rf_allreduce allreduce, const rf_transport_offer *offers, size_t n_offers, bool busy, rf_error *err)
+rf_comm *rf_comm_create_from(rf_backend *b, rf_allreduce allreduce, const rf_transport_offer *offers, size_t n_offers,
+                             bool busy, rf_error *err)
 {
     rf_comm *c = allocate(b, rf_world_rank(), rf_world_size());
     rf_error mine = {RF_OK, ""}, why = {RF_OK, ""};

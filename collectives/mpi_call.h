@@ -1,4 +1,5 @@
-/* Checked MPI calls: a failing one prints one line (rank, host, cause) and ends all ranks. Only collectives/ includes mpi.h. */
+/* Checked MPI calls: a failing one prints one line (rank, host, cause) and ends all ranks. Only collectives/ includes
+ * mpi.h. */
 #ifndef RF_MPI_CALL_H
 #define RF_MPI_CALL_H
 

@@ -6,7 +6,8 @@
 #define TILE 512 /* floats of one stack place: the working set stays in L1 */
 #define MAX_DEPTH 48
 
-/* The tree as a program for a stack machine: push rank r's node i, or add the top two (the deeper one is the left child). */
+/* The tree as a program for a stack machine: push rank r's node i, or add the top two (the deeper one is the left
+ * child). */
 typedef struct {
     int rank;    /* -1: add */
     size_t node; /* index into the rank's nodes */

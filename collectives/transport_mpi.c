@@ -31,11 +31,13 @@ static void post(rf_transport *base, const size_t *bytes, const void **theirs)
         t->places[r] = at;
         theirs[r] = into + at;
     }
-    rf_mpi_check(MPI_Allgatherv(t->mine, t->counts[t->rank], MPI_BYTE, into, t->counts, t->places, MPI_BYTE, rf_mpi_data()),
-                 "MPI_Allgatherv");
+    rf_mpi_check(
+        MPI_Allgatherv(t->mine, t->counts[t->rank], MPI_BYTE, into, t->counts, t->places, MPI_BYTE, rf_mpi_data()),
+        "MPI_Allgatherv");
 }
 
-/* This rank's nodes, cut by owner of the part, are packed into the buffer of the exchange before, which nobody reads any more (transport.h). */
+/* This rank's nodes, cut by owner of the part, are packed into the buffer of the exchange before, which nobody reads
+ * any more (transport.h). */
 static void scatter(rf_transport *base, const size_t *n_nodes, size_t n, const size_t *part, const void **theirs)
 {
     transport_mpi *t = (transport_mpi *)base;
@@ -55,7 +57,8 @@ static void scatter(rf_transport *base, const size_t *n_nodes, size_t n, const s
         theirs[r] = into + from;
         from += (size_t)t->counts[r];
     }
-    rf_mpi_check(MPI_Alltoallv(packed, t->send_counts, t->send_places, MPI_BYTE, into, t->counts, t->places, MPI_BYTE, rf_mpi_data()),
+    rf_mpi_check(MPI_Alltoallv(packed, t->send_counts, t->send_places, MPI_BYTE, into, t->counts, t->places, MPI_BYTE,
+                               rf_mpi_data()),
                  "MPI_Alltoallv");
 }
 
@@ -80,7 +83,8 @@ static void recv_bytes(rf_transport *base, int from, void *data, size_t bytes)
     for (size_t done = 0; done < bytes;) {
         size_t n = bytes - done < (size_t)1 << 30 ? bytes - done : (size_t)1 << 30;
 
-        rf_mpi_check(MPI_Recv(p + done, (int)n, MPI_BYTE, from, DATA_TAG, rf_mpi_data(), MPI_STATUS_IGNORE), "MPI_Recv");
+        rf_mpi_check(MPI_Recv(p + done, (int)n, MPI_BYTE, from, DATA_TAG, rf_mpi_data(), MPI_STATUS_IGNORE),
+                     "MPI_Recv");
         done += n;
     }
 }
@@ -97,7 +101,13 @@ static void destroy(rf_transport *base)
 }
 
 static const rf_transport_ops table = {
-    .name = "mpi", .stage = stage, .post = post, .scatter = scatter, .send = send_bytes, .recv = recv_bytes, .destroy = destroy,
+    .name = "mpi",
+    .stage = stage,
+    .post = post,
+    .scatter = scatter,
+    .send = send_bytes,
+    .recv = recv_bytes,
+    .destroy = destroy,
 };
 
 static transport_mpi *allocate(rf_error *err)

@@ -1,7 +1,8 @@
 /* Ranks of one node, CPU buffers: a shared window, flags, no MPI call and no system call an exchange.
  *
- * Exchange number s uses half s mod 2 of every rank's slab. A rank writes its half, then publishes s; a reader waits for the writer's number to
- * reach s. A rank can only overwrite half s mod 2 in exchange s + 2, after all have published s + 1, that is, finished reading s. */
+ * Exchange number s uses half s mod 2 of every rank's slab. A rank writes its half, then publishes s; a reader waits
+ * for the writer's number to reach s. A rank can only overwrite half s mod 2 in exchange s + 2, after all have
+ * published s + 1, that is, finished reading s. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -92,7 +93,8 @@ static const rf_transport_ops table = {
     .name = "shm", .stage = stage, .post = post, .send = send_bytes, .recv = recv_bytes, .destroy = destroy,
 };
 
-/* MPI promises no alignment of a segment. Mappings begin at page boundaries in every process, so that all find the same place. */
+/* MPI promises no alignment of a segment. Mappings begin at page boundaries in every process, so that all find the same
+ * place. */
 static slab *slab_in(void *segment)
 {
     return (slab *)(((uintptr_t)segment + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
@@ -107,9 +109,12 @@ static int map_slabs(transport_shm *t, rf_error *err)
 
     rf_mpi_check(MPI_Info_create(&info), "MPI_Info_create");
     rf_mpi_check(MPI_Info_set(info, "alloc_shared_noncontig", "true"), "MPI_Info_set");
-    if (MPI_Win_allocate_shared((MPI_Aint)sizeof(slab) + CACHE_LINE, 1, info, rf_mpi_data(), &segment, &t->window) != MPI_SUCCESS) {
+    if (MPI_Win_allocate_shared((MPI_Aint)sizeof(slab) + CACHE_LINE, 1, info, rf_mpi_data(), &segment, &t->window) !=
+        MPI_SUCCESS) {
         t->window = MPI_WIN_NULL;
-        rf_fail(&mine, RF_ERR_DEVICE, "a shared window of %zu bytes a rank could not be had (is the launcher's directory for it full?)", sizeof(slab));
+        rf_fail(&mine, RF_ERR_DEVICE,
+                "a shared window of %zu bytes a rank could not be had (is the launcher's directory for it full?)",
+                sizeof(slab));
     }
     MPI_Info_free(&info);
     if (rf_world_agree(&mine, err) != 0) {

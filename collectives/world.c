@@ -20,7 +20,8 @@ static int world_rank, world_size = 1, node_rank, node_size = 1;
 static bool has_mpi;
 static char host[HOST_BYTES] = "localhost";
 
-/* What a rank tells all others. Room for one of each rank is had at the start, so that agreeing on a lack of memory needs none. */
+/* What a rank tells all others. Room for one of each rank is had at the start, so that agreeing on a lack of memory
+ * needs none. */
 typedef struct {
     char host[HOST_BYTES];
     union {
@@ -78,7 +79,8 @@ static void find_host(void)
 #ifdef __SANITIZE_ADDRESS__
 #include <dlfcn.h>
 
-/* MPI's modules stay loaded, so that the leak report at the end can tell by their names what they kept (tests/lsan.supp) from what we lost. */
+/* MPI's modules stay loaded, so that the leak report at the end can tell by their names what they kept
+ * (tests/lsan.supp) from what we lost. */
 int dlclose(void *handle)
 {
     (void)handle;
@@ -139,10 +141,12 @@ int rf_world_init(int *argc, char ***argv, rf_error *err)
     rf_mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank), "MPI_Comm_rank");
     rf_mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &world_size), "MPI_Comm_size");
     if (provided < MPI_THREAD_FUNNELED)
-        return rf_fail(err, RF_ERR_DEVICE, "this MPI library does not allow threads beside the one that calls it (MPI_THREAD_FUNNELED)");
+        return rf_fail(err, RF_ERR_DEVICE,
+                       "this MPI library does not allow threads beside the one that calls it (MPI_THREAD_FUNNELED)");
     rf_mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &data_comm), "MPI_Comm_dup");
     rf_mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &control_comm), "MPI_Comm_dup");
-    rf_mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world_rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+    rf_mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world_rank, MPI_INFO_NULL, &node),
+                 "MPI_Comm_split_type");
     rf_mpi_check(MPI_Comm_rank(node, &node_rank), "MPI_Comm_rank");
     rf_mpi_check(MPI_Comm_size(node, &node_size), "MPI_Comm_size");
     rf_mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
@@ -243,7 +247,8 @@ void rf_comm_bcast_idle(rf_comm *c, void *data, size_t bytes)
 static void allgather_control(const void *mine, size_t bytes, void *all)
 {
     if (has_mpi)
-        rf_mpi_check(MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, control_comm), "MPI_Allgather");
+        rf_mpi_check(MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, control_comm),
+                     "MPI_Allgather");
     else
         memcpy(all, mine, bytes);
 }
@@ -361,8 +366,8 @@ static bool same_text(int a, int b)
     return reports[a].text.hash == reports[b].text.hash && strcmp(reports[a].text.shown, reports[b].text.shown) == 0;
 }
 
-/* The odd one out: the first rank that differs from what most have (from the lowest of the most frequent, without a majority), and one of those
- * most. -1: all are alike. */
+/* The odd one out: the first rank that differs from what most have (from the lowest of the most frequent, without a
+ * majority), and one of those most. -1: all are alike. */
 static int odd_rank(int *common)
 {
     int most = 0;
@@ -403,8 +408,9 @@ int rf_world_same(const char *const *parts, size_t n, rf_error *err)
         exchange_text(parts[i]);
         odd = odd_rank(&common);
         if (odd >= 0)
-            return rf_fail(err, RF_ERR_FILE, "rank %d on %s has another %s than rank %d on %s has (%s)", odd, reports[odd].host,
-                           reports[odd].text.shown, common, reports[common].host, reports[common].text.shown);
+            return rf_fail(err, RF_ERR_FILE, "rank %d on %s has another %s than rank %d on %s has (%s)", odd,
+                           reports[odd].host, reports[odd].text.shown, common, reports[common].host,
+                           reports[common].text.shown);
     }
     return 0;
 }

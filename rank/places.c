@@ -34,7 +34,8 @@ static int by_machine(const void *a, const void *b)
 {
     const rf_place *p = a, *q = b;
 
-    return p->core != q->core ? (p->core > q->core) - (p->core < q->core) : (p->thread > q->thread) - (p->thread < q->thread);
+    return p->core != q->core ? (p->core > q->core) - (p->core < q->core)
+                              : (p->thread > q->thread) - (p->thread < q->thread);
 }
 
 void rf_places_describe(const char *synthetic, rf_place *places, size_t n)

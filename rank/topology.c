@@ -74,7 +74,8 @@ static bool bind_threads(const int *threads, size_t n, int n_threads)
     return single && !failed;
 }
 
-static void apply(int wanted_threads, int place, int n_alike, const rf_place *places, size_t n, int *threads, rf_topology *t)
+static void apply(int wanted_threads, int place, int n_alike, const rf_place *places, size_t n, int *threads,
+                  rf_topology *t)
 {
     size_t first, count = rf_places_share(places, n, place, n_alike, &first);
     const rf_place *own = places + first;

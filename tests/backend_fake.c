@@ -36,8 +36,10 @@ static void *no_address(rf_buf *buf)
     return NULL;
 }
 
-static const rf_ops host_ops = {.name = "fake", .buf_create = buf_create, .buf_destroy = buf_destroy, .buf_host = host_address};
-static const rf_ops device_ops = {.name = "fake-device", .buf_create = buf_create, .buf_destroy = buf_destroy, .buf_host = no_address};
+static const rf_ops host_ops = {
+    .name = "fake", .buf_create = buf_create, .buf_destroy = buf_destroy, .buf_host = host_address};
+static const rf_ops device_ops = {
+    .name = "fake-device", .buf_create = buf_create, .buf_destroy = buf_destroy, .buf_host = no_address};
 
 rf_backend *rf_fake_host(void)
 {

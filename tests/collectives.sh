@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# All transports on 1 to 4 ranks; then a rank, and the launcher, killed in the middle of sums: all ranks are gone within 5 seconds.
+# All transports on 1 to 4 ranks; then a rank, and the launcher, killed in the middle of sums: all ranks are gone within
+# 5 seconds.
 set -u
 . "$(dirname "$0")/mpi.sh"
 need_mpirun

@@ -1,6 +1,6 @@
-/* Every transport on real ranks: sums, allgathers, sends, control traffic, agreement, faults of one rank alone. Started by collectives.sh with 1 to 4
- * ranks. Exit code 0, or 1 after saying what differed. With --endless TRANSPORT FOLDER [die]: sums without end; the last rank kills itself (die), or the
- * launcher is killed from outside. */
+/* Every transport on real ranks: sums, allgathers, sends, control traffic, agreement, faults of one rank alone. Started
+ * by collectives.sh with 1 to 4 ranks. Exit code 0, or 1 after saying what differed. With --endless TRANSPORT FOLDER
+ * [die]: sums without end; the last rank kills itself (die), or the launcher is killed from outside. */
 #include "config.h"
 
 #include <signal.h>
@@ -45,7 +45,8 @@ static void make_cut(size_t n_units, int ranks, size_t seed, size_t *begin)
 }
 
 /* Node sums are known numbers of (rank, node, i), so that every rank can finish the whole tree itself. */
-static void check_sum(rf_backend *b, rf_comm *c, size_t n_units, size_t rows, size_t cols, size_t seed, rf_buf *nodes, rf_buf *out, float *all)
+static void check_sum(rf_backend *b, rf_comm *c, size_t n_units, size_t rows, size_t cols, size_t seed, rf_buf *nodes,
+                      rf_buf *out, float *all)
 {
     int size = rf_comm_size(c);
     size_t begin[65], n = rows * cols, most = 0;
@@ -144,18 +145,20 @@ static void check_agreement(void)
     memset(longest, 'x', sizeof longest - 1);
     longest[sizeof longest - 1] = 0;
     expect(rf_world_agree(&fine, &all) == 0, "agreement on success", "world", 0);
-    expect(rf_world_agree(rank == last ? &bad : &fine, &all) != 0 && all.code == RF_ERR_MEMORY && strstr(all.text, "no room") &&
-               (last == 0 || strncmp(all.text, name, strlen(name)) == 0),
+    expect(rf_world_agree(rank == last ? &bad : &fine, &all) != 0 && all.code == RF_ERR_MEMORY &&
+               strstr(all.text, "no room") && (last == 0 || strncmp(all.text, name, strlen(name)) == 0),
            "agreement on a failure", "world", 0);
     expect(rf_world_same(same, 2, &all) == 0 && rf_world_same(distant, 1, &all) == 0, "the same file", "world", 0);
     longest[500] = rank == last ? 'y' : 'x';
     if (last > 0) {
-        expect(rf_world_same(odd, 2, &all) != 0 && strstr(all.text, "file B") && strncmp(all.text, name, strlen(name)) == 0, "the odd file out",
-               "world", 0);
+        expect(rf_world_same(odd, 2, &all) != 0 && strstr(all.text, "file B") &&
+                   strncmp(all.text, name, strlen(name)) == 0,
+               "the odd file out", "world", 0);
         expect(rf_world_same(distant, 1, &all) != 0, "texts that differ far behind", "world", 0);
     }
     if (last > 1)
-        expect(rf_world_same(first, 2, &all) != 0 && strncmp(all.text, "rank 0 on ", 10) == 0 && strstr(all.text, "than rank 1 on"),
+        expect(rf_world_same(first, 2, &all) != 0 && strncmp(all.text, "rank 0 on ", 10) == 0 &&
+                   strstr(all.text, "than rank 1 on"),
                "the leader is the odd one", "world", 0);
     rf_world_alike_on_host(rank % 2 ? "odd" : "even", &place, &count);
     expect(place == rank / 2 && count == (last + 2 - rank % 2) / 2, "ranks alike", "world", (size_t)count);
@@ -165,8 +168,9 @@ static void check_agreement(void)
 
 /* ---- faults of one rank alone: all ranks must learn of them, none may wait for ever */
 
-/* mpi, but what the last rank receives in exchange number `wrong_at` has a bit turned: the lowest where floats are compared as they are, one of the
- * exponent where they are summed. In the last float of rank 0's: with two shots a rank reads its own columns only. */
+/* mpi, but what the last rank receives in exchange number `wrong_at` has a bit turned: the lowest where floats are
+ * compared as they are, one of the exponent where they are summed. In the last float of rank 0's: with two shots a rank
+ * reads its own columns only. */
 typedef struct {
     rf_transport base;
     rf_transport *mpi;
@@ -187,7 +191,8 @@ static void faulty_post(rf_transport *base, const size_t *bytes, const void **th
 
     mpi->ops->post(mpi, bytes, theirs);
     if (++n_posts == wrong_at && rf_world_rank() == rf_world_size() - 1)
-        ((unsigned char *)(uintptr_t)theirs[0])[bytes[0] - sizeof(float) + (size_t)wrong_bit / 8] ^= (unsigned char)(1 << wrong_bit % 8);
+        ((unsigned char *)(uintptr_t)theirs[0])[bytes[0] - sizeof(float) + (size_t)wrong_bit / 8] ^=
+            (unsigned char)(1 << wrong_bit % 8);
 }
 
 static void faulty_destroy(rf_transport *base)
@@ -198,7 +203,8 @@ static void faulty_destroy(rf_transport *base)
     free(base);
 }
 
-static const rf_transport_ops faulty_ops = {.name = "faulty", .stage = faulty_stage, .post = faulty_post, .destroy = faulty_destroy};
+static const rf_transport_ops faulty_ops = {
+    .name = "faulty", .stage = faulty_stage, .post = faulty_post, .destroy = faulty_destroy};
 
 static rf_transport *faulty_create(bool busy, rf_error *err)
 {
@@ -217,15 +223,18 @@ static const char *not_today(void)
 
 static void check_choice(rf_backend *b)
 {
-    static const rf_transport_offer offers[] = {{"faulty", "first", NULL, faulty_create}, {"mpi", "second", NULL, rf_transport_mpi}};
-    static const rf_transport_offer refused[] = {{"faulty", "first", not_today, faulty_create}, {"mpi", "second", NULL, rf_transport_mpi}};
+    static const rf_transport_offer offers[] = {{"faulty", "first", NULL, faulty_create},
+                                                {"mpi", "second", NULL, rf_transport_mpi}};
+    static const rf_transport_offer refused[] = {{"faulty", "first", not_today, faulty_create},
+                                                 {"mpi", "second", NULL, rf_transport_mpi}};
     rf_error err = {RF_OK, ""};
     char name[32];
     rf_comm *c;
 
     if (rf_world_size() == 1)
         return;
-    for (wrong_at = 1; wrong_at <= 7; wrong_at++) { /* exchange 1, 3, 5: as they are; 2, 4: sums in one shot; 6, 7: in two */
+    /* exchange 1, 3, 5: as they are; 2, 4: sums in one shot; 6, 7: in two */
+    for (wrong_at = 1; wrong_at <= 7; wrong_at++) {
         wrong_bit = wrong_at < 6 && wrong_at % 2 ? 0 : 30;
         /* 6: the last rank finishes a wrong part and hands it to all, so that the lowest of all is named */
         snprintf(name, sizeof name, "rank %d on ", wrong_at == 6 ? 0 : rf_world_size() - 1);
@@ -241,13 +250,17 @@ static void check_choice(rf_backend *b)
     expect(!c && err.code == RF_ERR_DEVICE && strstr(err.text, "wrong sum"), "no transport left", "faulty", 0);
     wrong_at = 0;
     c = rf_comm_create_from(b, RF_ALLREDUCE_ORDERED, offers, 2, false, &err);
-    expect(c && strcmp(rf_comm_transport(c), "faulty") == 0 && strcmp(rf_comm_reason(c), "first") == 0, "the first choice", "faulty", 0);
+    expect(c && strcmp(rf_comm_transport(c), "faulty") == 0 && strcmp(rf_comm_reason(c), "first") == 0,
+           "the first choice", "faulty", 0);
     rf_comm_destroy(c);
     c = rf_comm_create_from(b, RF_ALLREDUCE_ORDERED, refused, 2, false, &err);
-    expect(c && strcmp(rf_comm_transport(c), "mpi") == 0 && strcmp(rf_comm_reason(c), "not today") == 0, "a refusal", "faulty", 0);
+    expect(c && strcmp(rf_comm_transport(c), "mpi") == 0 && strcmp(rf_comm_reason(c), "not today") == 0, "a refusal",
+           "faulty", 0);
     rf_comm_destroy(c);
-    expect(!rf_comm_create(rf_fake_device(), RF_ALLREDUCE_ORDERED, false, &err) && strstr(err.text, "host memory"), "device memory", "any", 0);
-    expect(!rf_comm_create_over(b, RF_ALLREDUCE_ORDERED, "pigeon", false, &err) && strstr(err.text, "pigeon"), "no such transport", "pigeon", 0);
+    expect(!rf_comm_create(rf_fake_device(), RF_ALLREDUCE_ORDERED, false, &err) && strstr(err.text, "host memory"),
+           "device memory", "any", 0);
+    expect(!rf_comm_create_over(b, RF_ALLREDUCE_ORDERED, "pigeon", false, &err) && strstr(err.text, "pigeon"),
+           "no such transport", "pigeon", 0);
 }
 
 /* The linker sends our own allocating calls here: number fail_at fails. */
@@ -268,7 +281,7 @@ void *__wrap_calloc(size_t n, size_t size)
     return ++n_allocations == fail_at ? NULL : __real_calloc(n, size);
 }
 
-/* One allocation after the other fails on the last rank only: all ranks fail with its name, until none is left to fail. */
+/* One allocation after the other fails on the last rank only: all fail with its name, until none is left to fail. */
 static void check_no_memory(rf_backend *b, const char *transport)
 {
     char name[32];
@@ -285,7 +298,8 @@ static void check_no_memory(rf_backend *b, const char *transport)
         served = n_allocations < k && c;
         fail_at = 0;
         if (!c)
-            expect(err.code == RF_ERR_MEMORY && strncmp(err.text, name, strlen(name)) == 0, err.text, transport, (size_t)k);
+            expect(err.code == RF_ERR_MEMORY && strncmp(err.text, name, strlen(name)) == 0, err.text, transport,
+                   (size_t)k);
         else if (rf_world_rank() == rf_world_size() - 1)
             expect(served, "a failed allocation was not seen", transport, (size_t)k);
         err.code = c ? RF_OK : RF_ERR_MEMORY;
@@ -424,7 +438,8 @@ static void check_idle(rf_backend *b)
     cpu = now(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     wall = now(CLOCK_MONOTONIC) - wall;
     if (rf_comm_rank(c) > 0)
-        expect(wall > 0.8 * IDLE_SECONDS && cpu < 0.02 * wall, "CPU time of an idle follower in us", "any", (size_t)(cpu * 1e6));
+        expect(wall > 0.8 * IDLE_SECONDS && cpu < 0.02 * wall, "CPU time of an idle follower in us", "any",
+               (size_t)(cpu * 1e6));
     rf_comm_destroy(c);
 }
 

@@ -4,7 +4,8 @@
 
 # As root mpirun refuses unless told twice; only these tests are told.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# MPI's libraries have no frame pointers: without slow unwinding a leak report cannot name them, and tests/lsan.supp goes by names.
+# MPI's libraries have no frame pointers: without slow unwinding a leak report cannot name them, and tests/lsan.supp
+# goes by names.
 [ -z "${ASAN_OPTIONS:-}" ] || export ASAN_OPTIONS="$ASAN_OPTIONS:fast_unwind_on_malloc=0"
 # No search for networks and no core binding: ranks share the cores there are.
 ranks() { # ranks N PROGRAM ARGS...: under mpirun, with a time limit

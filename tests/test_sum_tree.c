@@ -1,4 +1,5 @@
-/* The tree over ranks: any partition of any number of units gives the bits of the plain recursion. One process plays all ranks. */
+/* The tree over ranks: any partition of any number of units gives the bits of the plain recursion. One process plays
+ * all ranks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,7 +176,8 @@ static void what_is_no_cut(void **state)
         size_t n_units;
         int n_ranks;
         size_t begin[4];
-    } bad[] = {{0, 1, {0, 0}}, {4, 2, {1, 2, 4}}, {4, 2, {0, 2, 3}}, {4, 2, {0, 5, 4}}, {4, 3, {0, 3, 2, 4}}, {4, 0, {4}}};
+    } bad[] = {{0, 1, {0, 0}},    {4, 2, {1, 2, 4}},    {4, 2, {0, 2, 3}},
+               {4, 2, {0, 5, 4}}, {4, 3, {0, 3, 2, 4}}, {4, 0, {4}}};
 
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

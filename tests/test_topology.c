@@ -11,7 +11,8 @@
 #include "../rank/topology.h"
 #include "check.h"
 
-/* Two sockets of four cores with two threads each, numbered as Linux does: 0-7 the first thread of every core, 8-15 the second. */
+/* Two sockets of four cores with two threads each, numbered as Linux does: 0-7 the first thread of every core, 8-15 the
+ * second. */
 #define TWO_SOCKETS "numa:2 core:4 pu:2(indexes=0,8,1,9,2,10,3,11,4,12,5,13,6,14,7,15)"
 
 static size_t make_places(rf_place *places, size_t n, const int *threads)
@@ -261,7 +262,8 @@ static void a_mask_is_respected(void **state)
     assert_string_equal(t.cores, number);
     assert_true(t.n_threads == 1 && t.n_cores == 1 && t.busy && t.bound);
     check_masks(&t, &one, true);
-    assert_int_equal(rf_topology_apply(3, 0, 1, &t, &err), 0); /* more threads than cores: they share, and do not spin */
+    /* more threads than cores: they share, and do not spin */
+    assert_int_equal(rf_topology_apply(3, 0, 1, &t, &err), 0);
     assert_true(t.n_threads == 3 && !t.busy && !t.bound);
     check_masks(&t, &one, false);
     assert_int_equal(rf_topology_apply(1, 1, 2, &t, &err), 0); /* two ranks on it */
