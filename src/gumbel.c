@@ -28,12 +28,17 @@ void rf_philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t
     out[3] = c3;
 }
 
-double rf_gumbel(uint64_t seed, int64_t position, int32_t token)
+uint32_t rf_gumbel_word(uint64_t seed, int64_t position, int32_t token)
 {
     uint64_t p = (uint64_t)position;
     uint32_t counter[4] = {(uint32_t)token, (uint32_t)p, (uint32_t)(p >> 32), 0};
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, out[4];
 
     rf_philox4x32_10(counter, key, out);
-    return -log(-log(((double)out[0] + 0.5) / 4294967296.0));
+    return out[0];
+}
+
+double rf_gumbel(uint64_t seed, int64_t position, int32_t token)
+{
+    return -log(-log(((double)rf_gumbel_word(seed, position, token) + 0.5) / 4294967296.0));
 }

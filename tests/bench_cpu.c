@@ -125,15 +125,19 @@ static void bench_matmul(uint32_t type, size_t n_out, size_t n_in, double peak)
     for (size_t i = 0; i < n; i++)
         weights[i] = need(ops->weight_create(backend, &spec, &err), &err);
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
-        work w = {.w = weights, .act = need(ops->act_create(backend, rows[r], n_in, &err), &err), .y = {y, 0, n_out}, .n_rows = rows[r],
+        work w = {.w = weights,
+                  .act = need(ops->act_create(backend, rows[r], n_in, &err), &err),
+                  .y = {y, 0, n_out},
+                  .n_rows = rows[r],
                   .n_weights = n};
         double t;
 
         ops->quantize(backend, rows[r], n_in, (rf_mat){x, 0, n_in}, 3, w.act);
         t = best_of(run_matmul, &w);
         one = r ? one : t;
-        printf("%s %zu x %zu, %3zu rows: %8.1f us, %5.1f GB/s (%3.0f%% of reading), %6.1f GMAC/s, %.2f x 1 row\n", f->name, n_out, n_in, rows[r],
-               t * 1e6, (double)bytes / t * 1e-9, (double)bytes / t / peak * 100, (double)(n_out * n_in * rows[r]) / t * 1e-9, t / one);
+        printf("%s %zu x %zu, %3zu rows: %8.1f us, %5.1f GB/s (%3.0f%% of reading), %6.1f GMAC/s, %.2f x 1 row\n",
+               f->name, n_out, n_in, rows[r], t * 1e6, (double)bytes / t * 1e-9, (double)bytes / t / peak * 100,
+               (double)(n_out * n_in * rows[r]) / t * 1e-9, t / one);
         ops->act_destroy(w.act);
     }
     for (size_t i = 0; i < n; i++)
@@ -158,8 +162,11 @@ static void bench_attention(size_t past, size_t n_rows)
     int32_t *tokens = calloc(n_rows, sizeof *tokens);
     rf_error err = {0};
     rf_buf *q = buffer(n_rows * 24 * 256), *out = buffer(n_rows * 24 * 256);
-    work w = {.spec = {.n_heads = 24, .head_dim = 256, .head_stride = 256, .heads_per_kv = 6}, .q = {q, 0, 24 * 256}, .out = {out, 0, 24 * 256}};
-    double t, bytes = (double)(past + n_rows) * 4 * 256 * 2 * 2, macs = ((double)past + (double)n_rows / 2) * (double)n_rows * 24 * 256 * 2;
+    work w = {.spec = {.n_heads = 24, .head_dim = 256, .head_stride = 256, .heads_per_kv = 6},
+              .q = {q, 0, 24 * 256},
+              .out = {out, 0, 24 * 256}};
+    double t, bytes = (double)(past + n_rows) * 4 * 256 * 2 * 2,
+              macs = ((double)past + (double)n_rows / 2) * (double)n_rows * 24 * 256 * 2;
     uint16_t some[256];
 
     for (size_t i = 0; i < 256; i++)
@@ -171,7 +178,8 @@ static void bench_attention(size_t past, size_t n_rows)
             ops->kv_import(backend, w.kv, 0, h, (int64_t)p, 1, some, some);
     ops->batch_set(backend, w.batch, 1, &seq, tokens);
     t = best_of(run_attention, &w);
-    printf("attention %zu rows after %zu: %9.1f us, cache once %5.1f GB/s, %6.1f GMAC/s\n", n_rows, past, t * 1e6, bytes / t * 1e-9, macs / t * 1e-9);
+    printf("attention %zu rows after %zu: %9.1f us, cache once %5.1f GB/s, %6.1f GMAC/s\n", n_rows, past, t * 1e6,
+           bytes / t * 1e-9, macs / t * 1e-9);
     ops->kv_destroy(w.kv);
     ops->batch_destroy(w.batch);
     ops->buf_destroy(q);
@@ -207,8 +215,8 @@ static void bench_delta(size_t n_rows, int role)
     w.batch = need(ops->batch_create(backend, 1, n_rows, &err), &err);
     ops->batch_set(backend, w.batch, 1, &seq, tokens);
     t = best_of(run_delta, &w);
-    printf("delta %3zu %s rows: %8.1f us, state once %5.1f GB/s\n", n_rows, role == RF_ROLE_GIVEN ? "given" : "generated", t * 1e6,
-           bytes / t * 1e-9);
+    printf("delta %3zu %s rows: %8.1f us, state once %5.1f GB/s\n", n_rows,
+           role == RF_ROLE_GIVEN ? "given" : "generated", t * 1e6, bytes / t * 1e-9);
     if (role == RF_ROLE_GENERATED) {
         t = best_of(run_commit, &w);
         printf("delta %3zu rows committed: %8.1f us, state once %5.1f GB/s\n", n_rows, t * 1e6, bytes / t * 1e-9);
@@ -247,7 +255,11 @@ static void run_hash(const work *w)
 static void bench_logits(size_t n_rows)
 {
     size_t n_cols = 248320;
-    work w = {.n_rows = n_rows, .n_cols = n_cols, .out = {buffer(n_rows * n_cols), 0, n_cols}, .small = buffer(n_rows * 64), .draws = buffer(n_rows * 8)};
+    work w = {.n_rows = n_rows,
+              .n_cols = n_cols,
+              .out = {buffer(n_rows * n_cols), 0, n_cols},
+              .small = buffer(n_rows * 64),
+              .draws = buffer(n_rows * 8)};
     float *l = ops->buf_host(w.out.buf);
     rf_gumbel_row *rows = ops->buf_host(w.draws);
 

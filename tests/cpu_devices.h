@@ -18,8 +18,9 @@ typedef struct {
 device device_open(const char *isa, int n_threads);
 void device_close(device *d);
 
-/* Runs the same work on the reference and on every level of this machine with 1, 2 and 3 threads, and fails where a bit of out[0..bytes)
- * differs from the reference's (NaN equals NaN where floats is true). out holds the reference's result. */
+/* Runs the same work on the reference and on every level of this machine with 1, 2 and 3 threads, and fails where a bit
+ * of out[0..bytes) differs from the reference's (NaN equals NaN where floats is true). out holds the reference's
+ * result. */
 typedef void (*device_run)(const device *d, const void *input, void *out);
 void run_everywhere(device_run run, const void *input, void *out, size_t bytes, bool floats);
 

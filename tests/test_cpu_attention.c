@@ -41,7 +41,8 @@ static void store_past(const device *d, const job *j, rf_kv *kv, size_t chunk)
         for (size_t at = 0; at < j->n_past; at += chunk) {
             size_t n = j->n_past - at < chunk ? j->n_past - at : chunk, from = (slot * j->n_past + at) * width;
             rf_batch *batch = batch_of(d, &(rf_batch_seq){(int32_t)slot, (int32_t)n, (int64_t)at, 0, 0}, 1, NULL);
-            rf_buf *k = buffer_of(d, j->past_k + from, n * width * 4), *v = buffer_of(d, j->past_v + from, n * width * 4);
+            rf_buf *k = buffer_of(d, j->past_k + from, n * width * 4),
+                   *v = buffer_of(d, j->past_v + from, n * width * 4);
 
             d->ops->kv_store(d->b, batch, kv, (rf_mat){k, 0, width}, (rf_mat){v, 0, width});
             d->ops->buf_destroy(k);
@@ -86,7 +87,8 @@ static double cached(const float *x, uint32_t type)
 }
 
 /* Row of past or of the batch at a position of a sequence that starts at row `first`; NULL: neither. */
-static const float *row_at(const job *j, const rf_batch_seq *s, size_t first, int64_t position, const float *past, const float *rows)
+static const float *row_at(const job *j, const rf_batch_seq *s, size_t first, int64_t position, const float *past,
+                           const float *rows)
 {
     if (position >= s->first_pos)
         return rows + (first + (size_t)(position - s->first_pos)) * kv_width(j);
@@ -110,7 +112,8 @@ static void attend(const job *j, const rf_batch_seq *s, size_t first, size_t r, 
     memset(out, 0, d * sizeof *out);
     for (int pass = 0; pass < 2; pass++)
         for (int64_t at = 0; at < end; at++) {
-            const float *k = row_at(j, s, first, at, j->past_k, j->k) + head * d, *v = row_at(j, s, first, at, j->past_v, j->v) + head * d;
+            const float *k = row_at(j, s, first, at, j->past_k, j->k) + head * d,
+                        *v = row_at(j, s, first, at, j->past_v, j->v) + head * d;
             double score = 0, p;
 
             if (!sees(j, s, row, at))
@@ -225,6 +228,10 @@ static void heads_of_a_shard(void **state)
         check(j, 20);
         j.spec.n_heads = 1;
         check(j, 21);
+        j.spec.n_heads = 4;
+        j.seqs = &ragged[2]; /* few tasks: threads divide the spans */
+        j.n_seqs = 1;
+        check(j, 22);
     }
 }
 
@@ -284,7 +291,8 @@ static void a_row_does_not_know_its_neighbours(void **state)
             one.k = j.k + first * kv_width(&j);
             one.v = j.v + first * kv_width(&j);
             alone = result(&one);
-            assert_same_bits(alone, together + first * (out_width(&j) + 1), one.n_rows * (out_width(&j) + 1), "a sequence alone");
+            assert_same_bits(alone, together + first * (out_width(&j) + 1), one.n_rows * (out_width(&j) + 1),
+                             "a sequence alone");
             free(alone);
             first += one.n_rows;
         }
@@ -306,8 +314,10 @@ static void in_chunks(const device *d, const job *j, size_t n, size_t chunk, flo
         rf_batch_seq seq = {1, (int32_t)(n - at < chunk ? n - at : chunk), (int64_t)at, 0, 0};
         rf_batch *batch = batch_of(d, &seq, 1, NULL);
 
-        d->ops->kv_store(d->b, batch, kv, (rf_mat){k, at * kv_width(j), kv_width(j)}, (rf_mat){v, at * kv_width(j), kv_width(j)});
-        d->ops->attention(d->b, batch, kv, &j->spec, (rf_mat){q, at * q_width(j), q_width(j)}, (rf_mat){o, at * out_width(j), out_width(j)});
+        d->ops->kv_store(d->b, batch, kv, (rf_mat){k, at * kv_width(j), kv_width(j)},
+                         (rf_mat){v, at * kv_width(j), kv_width(j)});
+        d->ops->attention(d->b, batch, kv, &j->spec, (rf_mat){q, at * q_width(j), q_width(j)},
+                          (rf_mat){o, at * out_width(j), out_width(j)});
         d->ops->batch_destroy(batch);
     }
     read_buffer(d, o, out, n * out_width(j) * 4);
@@ -360,8 +370,11 @@ static void sums_have_the_written_order(void **state)
 {
     enum { D = 16, N = 300 };
     static const rf_batch_seq last = {0, 1, N - 1, 0, 0};
-    job j = {.kv = {1, N, 1, D, RF_TYPE_F32, RF_TYPE_F32, false}, .spec = {.n_heads = 1, .head_dim = D, .head_stride = D, .heads_per_kv = 1},
-             .seqs = &last, .n_seqs = 1, .n_past = N - 1};
+    job j = {.kv = {1, N, 1, D, RF_TYPE_F32, RF_TYPE_F32, false},
+             .spec = {.n_heads = 1, .head_dim = D, .head_stride = D, .heads_per_kv = 1},
+             .seqs = &last,
+             .n_seqs = 1,
+             .n_past = N - 1};
     float *got;
 
     (void)state;

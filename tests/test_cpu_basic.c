@@ -1,4 +1,5 @@
-/* Elementwise ops, norms, rotary embedding, row copies, embedding, the DFlash2 convolution: numbers against double, bits across levels. */
+/* Elementwise ops, norms, rotary embedding, row copies, embedding, the DFlash2 convolution: numbers against double,
+ * bits across levels. */
 #include "cpu_devices.h"
 
 #include <math.h>
@@ -25,7 +26,8 @@ static void run(const device *d, const void *input, void *out)
 {
     const job *j = input;
     size_t cols = j->heads * j->dim;
-    rf_buf *xb = buffer_of(d, j->x, sizeof(matrix)), *zb = buffer_of(d, j->z, sizeof(matrix)), *wb = buffer_of(d, j->w, MAX_COLS * 4);
+    rf_buf *xb = buffer_of(d, j->x, sizeof(matrix)), *zb = buffer_of(d, j->z, sizeof(matrix)),
+           *wb = buffer_of(d, j->w, MAX_COLS * 4);
     rf_buf *yb = zero_buffer(d, sizeof(matrix));
     rf_mat x = {xb, 2, STRIDE}, y = {yb, 2, STRIDE}, z = {zb, 2, STRIDE};
 
@@ -79,7 +81,8 @@ static double expected(const job *j, const float *x, const float *z, size_t h, s
 
 static void check_op(op what, size_t heads, size_t dim)
 {
-    float *x = random_floats(R * STRIDE, 1 + (uint64_t)what, 20), *z = random_floats(R * STRIDE, 2, 9), *w = random_floats(MAX_COLS, 3, 2);
+    float *x = random_floats(R * STRIDE, 1 + (uint64_t)what, 20), *z = random_floats(R * STRIDE, 2, 9),
+          *w = random_floats(MAX_COLS, 3, 2);
     job j = {what, heads, dim, x, z, w};
     matrix got;
 
@@ -94,7 +97,8 @@ static void check_op(op what, size_t heads, size_t dim)
                 assert_near(&got[2 + r * STRIDE + h * dim + i], &want, 1, 1e-6);
             }
         if (what != RMS_NORM && what != COPY) /* nothing beside the matrix is touched */
-            assert_same_bits(got + 2 + r * STRIDE + heads * dim, row + heads * dim, r + 1 < R ? 2 : 0, "beside the row");
+            assert_same_bits(got + 2 + r * STRIDE + heads * dim, row + heads * dim, r + 1 < R ? 2 : 0,
+                             "beside the row");
     }
     free(x);
     free(z);
@@ -127,7 +131,8 @@ static float lanes_of_squares(const float *x, size_t n)
 
 static void rms_norm_has_the_written_order(void **state)
 {
-    float *x = random_floats(R * STRIDE, 5, 3), *z = random_floats(R * STRIDE, 6, 1), *w = random_floats(MAX_COLS, 7, 1);
+    float *x = random_floats(R * STRIDE, 5, 3), *z = random_floats(R * STRIDE, 6, 1),
+          *w = random_floats(MAX_COLS, 7, 1);
     matrix got;
 
     (void)state;
@@ -153,7 +158,8 @@ static void rms_norm_has_the_written_order(void **state)
 
 static void sigmoid_holds_at_the_ends(void **state)
 {
-    static const float at[] = {0, -0.0f, 1e-40f, 20, 88, 89, 103, 104, 105, 200, 3e38f, -20, -88, -88.8f, -90, -103.9f, -104.5f, -3e38f};
+    static const float at[] = {0,   -0.0f, 1e-40f, 20,  88,     89,  103,     104,     105,
+                               200, 3e38f, -20,    -88, -88.8f, -90, -103.9f, -104.5f, -3e38f};
     float x[R * STRIDE] = {0}, z[R * STRIDE], w[MAX_COLS] = {0};
     matrix got;
 
@@ -245,7 +251,8 @@ typedef struct {
 } lookup;
 
 static const int32_t tokens[] = {7, 0, 63, 7};
-static const rf_batch_seq token_rows[] = {{0, 3, 0, RF_ROLE_GIVEN, RF_LOGITS_NONE}, {1, 1, 9, RF_ROLE_GIVEN, RF_LOGITS_NONE}};
+static const rf_batch_seq token_rows[] = {{0, 3, 0, RF_ROLE_GIVEN, RF_LOGITS_NONE},
+                                          {1, 1, 9, RF_ROLE_GIVEN, RF_LOGITS_NONE}};
 
 static void run_embed(const device *d, const void *input, void *out)
 {
@@ -294,7 +301,8 @@ static const rf_batch_seq ragged[] = {
 };
 
 typedef struct {
-    float gathered[7][COLS], store[SLOTS][RF_MAX_BLOCK][COLS], taken[ROWS][COLS], last[SLOTS][COLS], shifted[ROWS][COLS];
+    float gathered[7][COLS], store[SLOTS][RF_MAX_BLOCK][COLS], taken[ROWS][COLS], last[SLOTS][COLS],
+        shifted[ROWS][COLS];
 } moved;
 
 static void run_rows(const device *d, const void *input, void *out)
@@ -356,7 +364,8 @@ static void rows_go_where_they_should(void **state)
 
 /* ---- rotary embedding */
 
-static const rf_batch_seq far[] = {{0, 2, 0, RF_ROLE_GIVEN, RF_LOGITS_NONE}, {1, 3, 196600, RF_ROLE_GIVEN, RF_LOGITS_NONE}};
+static const rf_batch_seq far[] = {{0, 2, 0, RF_ROLE_GIVEN, RF_LOGITS_NONE},
+                                   {1, 3, 196600, RF_ROLE_GIVEN, RF_LOGITS_NONE}};
 
 typedef struct {
     size_t heads, dim, stride, n_rot;
@@ -374,7 +383,8 @@ static void run_rope(const device *d, const void *input, void *out)
 
     assert_non_null(rope);
     d->ops->rope_prepare(d->b, batch, rope);
-    d->ops->head_norm_rope(d->b, batch, rope, j->heads, j->dim, j->stride, w, 1e-6f, (rf_mat){x, 0, j->heads * j->stride});
+    d->ops->head_norm_rope(d->b, batch, rope, j->heads, j->dim, j->stride, w, 1e-6f,
+                           (rf_mat){x, 0, j->heads * j->stride});
     read_buffer(d, x, out, floats * sizeof(float));
     d->ops->buf_destroy(x);
     d->ops->buf_destroy(w);
@@ -395,7 +405,8 @@ static void check_rotation(size_t dim, size_t stride, size_t n_rot)
 
         for (size_t i = 0; i < dim; i++) {
             size_t half = n_rot / 2, pair = i < half ? i + half : i - half;
-            double want = (double)in[i] * s * (double)w[i], angle = positions[r / 2] * pow(1e7, -2.0 * (double)(i % half) / (double)n_rot);
+            double want = (double)in[i] * s * (double)w[i],
+                   angle = positions[r / 2] * pow(1e7, -2.0 * (double)(i % half) / (double)n_rot);
 
             if (i < n_rot)
                 want = want * cos(angle) + (i < half ? -1 : 1) * (double)in[pair] * s * (double)w[pair] * sin(angle);
@@ -430,8 +441,8 @@ static void run_conv(const device *d, const void *input, void *out)
     rf_buf *dyn = buffer_of(d, j->dyn, ROWS * dyn_cols * 4), *base = buffer_of(d, j->base, 2 * j->taps * j->cols * 4);
     rf_buf *x = buffer_of(d, j->x, ROWS * j->cols * 4), *y = zero_buffer(d, ROWS * j->cols * 4);
 
-    d->ops->dynamic_conv(d->b, batch, j->cols, j->taps, j->group, j->side, (rf_mat){dyn, 0, dyn_cols}, base, (rf_mat){x, 0, j->cols},
-                         (rf_mat){y, 0, j->cols});
+    d->ops->dynamic_conv(d->b, batch, j->cols, j->taps, j->group, j->side, (rf_mat){dyn, 0, dyn_cols}, base,
+                         (rf_mat){x, 0, j->cols}, (rf_mat){y, 0, j->cols});
     read_buffer(d, y, out, ROWS * j->cols * 4);
     d->ops->buf_destroy(dyn);
     d->ops->buf_destroy(base);
@@ -454,7 +465,8 @@ static void check_convolution(size_t cols, size_t taps, size_t group, size_t sid
             float want = 0;
 
             for (size_t t = 0; t < taps && t <= before[r]; t++)
-                want = fmaf(dyn[r * 2 * taps * groups + (side * taps + t) * groups + c / group] + base[(side * taps + t) * cols + c],
+                want = fmaf(dyn[r * 2 * taps * groups + (side * taps + t) * groups + c / group] +
+                                base[(side * taps + t) * cols + c],
                             x[(r - t) * cols + c], want);
             assert_same_bits(&got[r * cols + c], &want, 1, "convolution");
         }

@@ -1,4 +1,4 @@
-/* Gated DeltaNet: numbers against double, the written order by hand, pending rows and their commit, export and import. */
+/* Gated DeltaNet: numbers against double, the order of a step, pending rows and their commit, export and import. */
 #include "cpu_devices.h"
 
 #include <math.h>
@@ -48,8 +48,15 @@ static void export_slot(const device *d, const job *j, const rf_delta *delta, si
 static rf_delta *create(const device *d, const job *j)
 {
     rf_error err = {0};
-    rf_delta_spec spec = {.n_slots = 2, .n_k_heads = j->n_k, .n_v_heads = j->n_v, .head_dim = j->d, .conv_kernel = TAPS, .eps = EPS,
-                          .conv = j->conv, .a = j->a, .dt = j->dt};
+    rf_delta_spec spec = {.n_slots = 2,
+                          .n_k_heads = j->n_k,
+                          .n_v_heads = j->n_v,
+                          .head_dim = j->d,
+                          .conv_kernel = TAPS,
+                          .eps = EPS,
+                          .conv = j->conv,
+                          .a = j->a,
+                          .dt = j->dt};
     rf_delta *delta = d->ops->delta_create(d->b, &spec, &err);
 
     assert_non_null(delta);
@@ -61,12 +68,14 @@ typedef struct {
 } buffers;
 
 /* One batch: rows [at, at + n) of the inputs. Several sequences are adjacent there. */
-static void run_batch(const device *d, const job *j, rf_delta *delta, const buffers *f, const rf_batch_seq *seqs, size_t n_seqs, size_t at)
+static void run_batch(const device *d, const job *j, rf_delta *delta, const buffers *f, const rf_batch_seq *seqs,
+                      size_t n_seqs, size_t at)
 {
     rf_batch *batch = batch_of(d, seqs, n_seqs, NULL);
 
-    d->ops->delta(d->b, batch, delta, (rf_mat){f->m, at * channels(j), channels(j)}, (rf_mat){f->alpha, at * j->n_v, j->n_v},
-                  (rf_mat){f->beta, at * j->n_v, j->n_v}, (rf_mat){f->o, at * o_width(j), o_width(j)});
+    d->ops->delta(d->b, batch, delta, (rf_mat){f->m, at * channels(j), channels(j)},
+                  (rf_mat){f->alpha, at * j->n_v, j->n_v}, (rf_mat){f->beta, at * j->n_v, j->n_v},
+                  (rf_mat){f->o, at * o_width(j), o_width(j)});
     d->ops->batch_destroy(batch);
 }
 
@@ -159,7 +168,8 @@ static void convolve(const job *j, size_t row, size_t first, double *y)
 
         for (size_t t = 0; t < TAPS; t++)
             if (row + t >= TAPS - 1)
-                sum += (double)j->conv[(first + c) * TAPS + t] * (double)j->m[(row + t - (TAPS - 1)) * channels(j) + first + c];
+                sum += (double)j->conv[(first + c) * TAPS + t] *
+                       (double)j->m[(row + t - (TAPS - 1)) * channels(j) + first + c];
         y[c] = sum * sigmoid(sum);
     }
 }
@@ -183,7 +193,8 @@ static void head_in_double(const job *j, size_t h, size_t n, double *o, double *
 
     memset(state, 0, d * d * sizeof *state);
     for (size_t row = 0; row < n; row++, o += d) {
-        double x = (double)j->alpha[row * j->n_v + h] + (double)j->dt[h], beta = sigmoid((double)j->beta[row * j->n_v + h]);
+        double x = (double)j->alpha[row * j->n_v + h] + (double)j->dt[h],
+               beta = sigmoid((double)j->beta[row * j->n_v + h]);
         double decay = exp((double)j->a[h] * log1p(exp(x)));
 
         convolve(j, row, kh * d, q);
@@ -205,7 +216,9 @@ static void head_in_double(const job *j, size_t h, size_t n, double *o, double *
 
 static void check_numbers(size_t n_k, size_t n_v, size_t d)
 {
-    static const rf_batch_seq steps[] = {{1, 5, 0, RF_ROLE_GIVEN, 0}, {1, 1, 5, RF_ROLE_GIVEN, 0}, {1, 34, 6, RF_ROLE_GIVEN, 0}};
+    static const rf_batch_seq steps[] = {{1, 5, 0, RF_ROLE_GIVEN, 0},
+                                         {1, 1, 5, RF_ROLE_GIVEN, 0},
+                                         {1, 34, 6, RF_ROLE_GIVEN, 0}};
     job j = make(n_k, n_v, d);
     double *o = malloc(40 * d * sizeof *o), *state = malloc(d * d * sizeof *state);
     float *got;
@@ -223,7 +236,8 @@ static void check_numbers(size_t n_k, size_t n_v, size_t d)
     }
     for (size_t c = 0; c < channels(&j); c++) /* the window: the last rows, oldest first */
         for (size_t t = 0; t < TAPS - 1; t++)
-            assert_same_bits(&got[MAX_ROWS * o_width(&j) + n_v * d * d + c * (TAPS - 1) + t], &j.m[(37 + t) * channels(&j) + c], 1, "window");
+            assert_same_bits(&got[MAX_ROWS * o_width(&j) + n_v * d * d + c * (TAPS - 1) + t],
+                             &j.m[(37 + t) * channels(&j) + c], 1, "window");
     free(o);
     free(state);
     free(got);
@@ -247,7 +261,9 @@ static void numbers_are_those_of_the_recurrence(void **state)
 static void check_commit(const device *d, job *j, int32_t accepted)
 {
     rf_batch_seq given[] = {{1, 3, 0, RF_ROLE_GIVEN, 0}, {1, accepted, 3, RF_ROLE_GIVEN, 0}};
-    rf_batch_seq generated[] = {{1, 3, 0, RF_ROLE_GIVEN, 0}, {1, RF_MAX_BLOCK, 3, RF_ROLE_GENERATED, 0}, {1, -accepted, 0, 0, 0}};
+    rf_batch_seq generated[] = {{1, 3, 0, RF_ROLE_GIVEN, 0},
+                                {1, RF_MAX_BLOCK, 3, RF_ROLE_GENERATED, 0},
+                                {1, -accepted, 0, 0, 0}};
     size_t tail = MAX_ROWS * o_width(j), bytes = result_floats(j) * sizeof(float);
     float *want = malloc(bytes), *got = malloc(bytes);
 
@@ -389,8 +405,7 @@ static void export_import_and_reset(void **state)
     device_close(&d);
 }
 
-/* The written order of r, u, S and o by hand, from what the backend itself made of q, k, v, beta and exp(g): seen through a state that is
- * imported, one row, and a convolution that passes one tap. */
+/* A row with beta 0 and decay 1 leaves the state alone, bit for bit, and o = S^T q, i ascending, is then known. */
 static void the_step_has_the_written_order(void **state)
 {
     enum { D = 16 };

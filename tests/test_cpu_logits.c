@@ -23,7 +23,8 @@ typedef struct {
 static void run_top_k(const device *d, const void *input, void *out)
 {
     const job *j = input;
-    rf_buf *l = buffer_of(d, j->logits, j->n_rows * j->n_cols * 4), *y = zero_buffer(d, j->n_rows * j->k * sizeof(rf_candidate));
+    rf_buf *l = buffer_of(d, j->logits, j->n_rows * j->n_cols * 4),
+           *y = zero_buffer(d, j->n_rows * j->k * sizeof(rf_candidate));
 
     d->ops->top_k(d->b, j->n_rows, j->n_cols, (rf_mat){l, 0, j->n_cols}, j->first_id, j->k, y);
     read_buffer(d, y, out, j->n_rows * j->k * sizeof(rf_candidate));
@@ -36,7 +37,8 @@ static void run_rest(const device *d, const void *input, void *out)
     const job *j = input;
     unsigned char *to = out;
     rf_buf *l = buffer_of(d, j->logits, j->n_rows * j->n_cols * 4), *max = buffer_of(d, j->max, j->n_rows * 4);
-    rf_buf *rows = buffer_of(d, j->draw, j->n_rows * sizeof *j->draw), *y = zero_buffer(d, j->n_rows * sizeof(rf_gumbel_best));
+    rf_buf *rows = buffer_of(d, j->draw, j->n_rows * sizeof *j->draw),
+           *y = zero_buffer(d, j->n_rows * sizeof(rf_gumbel_best));
     rf_mat logits = {l, 0, j->n_cols};
 
     d->ops->log_mass(d->b, j->n_rows, j->n_cols, logits, max, y);
@@ -267,8 +269,12 @@ static void philox_known_answers(void **state)
         uint32_t counter[4], key[2], out[4];
     } known[] = {
         {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+         {0xffffffff, 0xffffffff},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
 
     (void)state;

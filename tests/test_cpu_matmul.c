@@ -1,4 +1,5 @@
-/* Matmuls of the CPU backend: bits against the written order computed here by scalar fmaf, numbers against double, shards, nodes, passes. */
+/* Matmuls of the CPU backend: bits against the written order computed here by scalar fmaf, numbers against double,
+ * shards, nodes, passes. */
 #include "cpu_devices.h"
 
 #include <math.h>
@@ -58,8 +59,8 @@ static void run(const device *d, const void *input, void *out)
     const job *j = input;
     size_t stride = in_cols(j) + 3;
     rf_error err = {0};
-    rf_weight_spec spec = {"w", j->data, j->type, j->n_in, j->n_out, j->row_runs, j->col_runs, j->n_row_runs, j->n_col_runs,
-                           j->unit_end, j->n_units, j->nodes, j->n_nodes};
+    rf_weight_spec spec = {"w",           j->data,       j->type,     j->n_in,    j->n_out, j->row_runs, j->col_runs,
+                           j->n_row_runs, j->n_col_runs, j->unit_end, j->n_units, j->nodes, j->n_nodes};
     rf_weight *w = d->ops->weight_create(d->b, &spec, &err);
     rf_act *act = d->ops->act_create(d->b, j->n_rows, in_cols(j), &err);
     rf_buf *x = buffer_of(d, j->x, j->n_rows * stride * sizeof *j->x), *y = zero_buffer(d, results(j) * sizeof(float));
@@ -129,7 +130,8 @@ static float sum_columns(const job *j, size_t out, const float *x, size_t first,
     for (size_t k = first; k < end; k += j->type == RF_TYPE_Q8_0 ? 32 : 1) {
         size_t col = place(j->col_runs, j->n_col_runs, k);
 
-        acc = j->type == RF_TYPE_Q8_0 ? block_product(j, row, col, x + k, acc) : fmaf(weight_at(j, row, col), x[k], acc);
+        acc =
+            j->type == RF_TYPE_Q8_0 ? block_product(j, row, col, x + k, acc) : fmaf(weight_at(j, row, col), x[k], acc);
     }
     return acc;
 }
@@ -194,8 +196,15 @@ static void shards_gather_rows_and_columns(void **state)
 
     (void)state;
     for (size_t t = 0; t < 4; t++)
-        check(&(job){.type = types[t], .n_out = 96, .n_in = 256, .n_rows = 4, .row_runs = rows, .n_row_runs = 3, .col_runs = cols,
-                     .n_col_runs = 3}, 70 + t);
+        check(&(job){.type = types[t],
+                     .n_out = 96,
+                     .n_in = 256,
+                     .n_rows = 4,
+                     .row_runs = rows,
+                     .n_row_runs = 3,
+                     .col_runs = cols,
+                     .n_col_runs = 3},
+              70 + t);
 }
 
 static void nodes_are_trees_over_units(void **state)
@@ -205,10 +214,24 @@ static void nodes_are_trees_over_units(void **state)
 
     (void)state;
     for (size_t t = 0; t < 4; t++) {
-        check(&(job){.type = types[t], .n_out = 50, .n_in = 352, .n_rows = 17, .unit_end = ends, .n_units = 7, .nodes = whole,
-                     .n_nodes = 1}, 80 + t);
-        check(&(job){.type = types[t], .n_out = 50, .n_in = 352, .n_rows = 3, .unit_end = ends, .n_units = 7, .nodes = parts,
-                     .n_nodes = 3}, 90 + t);
+        check(&(job){.type = types[t],
+                     .n_out = 50,
+                     .n_in = 352,
+                     .n_rows = 17,
+                     .unit_end = ends,
+                     .n_units = 7,
+                     .nodes = whole,
+                     .n_nodes = 1},
+              80 + t);
+        check(&(job){.type = types[t],
+                     .n_out = 50,
+                     .n_in = 352,
+                     .n_rows = 3,
+                     .unit_end = ends,
+                     .n_units = 7,
+                     .nodes = parts,
+                     .n_nodes = 3},
+              90 + t);
     }
 }
 
@@ -409,7 +432,8 @@ static void strange_activations_are_not_undefined(void **state)
         j.x[r * (K + 3) + 40] = odd[r];
     run_everywhere(run, &j, got, sizeof got, true);
     for (size_t o = 0; o < N; o++)
-        assert_true(isnan(got[0 * N + o]) && isnan(got[1 * N + o]) && isnan(got[2 * N + o]) && isfinite(got[6 * N + o]));
+        assert_true(isnan(got[0 * N + o]) && isnan(got[1 * N + o]) && isnan(got[2 * N + o]) &&
+                    isfinite(got[6 * N + o]));
     free(j.data);
     free(j.x);
 }

@@ -1,4 +1,5 @@
-/* Memory of the CPU backend: pure sizes are what is held, absurd sizes are a sentence, the hot path allocates nothing; levels. */
+/* Memory of the CPU backend: pure sizes are what is held, absurd sizes are a sentence, the hot path allocates nothing;
+ * levels. */
 #include "cpu_devices.h"
 
 #include <stdio.h>
@@ -52,11 +53,18 @@ static rf_delta_spec delta_spec(size_t n_slots, size_t n_k, size_t n_v, size_t d
     return (rf_delta_spec){n_slots, n_k, n_v, dim, 4, 1e-6f, zeros, zeros, zeros};
 }
 
-static void check_weight(const device *d, uint32_t type, size_t n_rows, size_t n_cols, const rf_range *rows, size_t n_runs)
+static void check_weight(const device *d, uint32_t type, size_t n_rows, size_t n_cols, const rf_range *rows,
+                         size_t n_runs)
 {
     rf_error err = {0};
     void *data = random_tensor(type, n_rows, n_cols, 1);
-    rf_weight_spec spec = {.name = "w", .data = data, .type = type, .n_cols = n_cols, .n_rows = n_rows, .row_runs = rows, .n_row_runs = n_runs};
+    rf_weight_spec spec = {.name = "w",
+                           .data = data,
+                           .type = type,
+                           .n_cols = n_cols,
+                           .n_rows = n_rows,
+                           .row_runs = rows,
+                           .n_row_runs = n_runs};
     uint64_t before = held(d);
     rf_weight *w = d->ops->weight_create(d->b, &spec, &err);
 
@@ -150,7 +158,8 @@ static void absurd_sizes_are_a_sentence(void **state)
     (void)state;
     for (size_t i = 0; i < 4; i++) {
         size_t n = absurd[i];
-        rf_kv_spec kv = {3, n, 2, 64, RF_TYPE_F16, RF_TYPE_F16, false}, slots = {n, 1000, 2, 64, RF_TYPE_F16, RF_TYPE_F16, false};
+        rf_kv_spec kv = {3, n, 2, 64, RF_TYPE_F16, RF_TYPE_F16, false},
+                   slots = {n, 1000, 2, 64, RF_TYPE_F16, RF_TYPE_F16, false};
         rf_delta_spec ds = delta_spec(n, 2, 4, 32);
 
         check_refusal(&err, o->buf_create(d.b, n, &err));
@@ -357,7 +366,8 @@ static void levels_are_named(void **state)
         assert_string_equal(d.ops->arithmetic(d.b), "cpu-f32-1"); /* the same bits, so the same name */
         assert_string_equal(d.ops->name, "cpu");
         assert_true(strlen(d.ops->device_name(d.b)) > 0);
-        for (const void *const *slot = (const void *const *)(const void *)d.ops; slot < (const void *const *)(const void *)(d.ops + 1); slot++)
+        for (const void *const *slot = (const void *const *)(const void *)d.ops;
+             slot < (const void *const *)(const void *)(d.ops + 1); slot++)
             assert_non_null(*slot); /* no op is missing */
         device_close(&d);
     }

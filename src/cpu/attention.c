@@ -1,8 +1,8 @@
 /* KV store and attention in spans of 256 absolute positions. Orders: backend.h.
  *
- * A task is a tile of queries (rows x query heads) that share a sequence and a KV head. Where there are enough tasks for the threads, each
- * walks its spans alone. Where there are few (one token, a long cache) the spans of a task are divided over threads, a wave of them at a
- * time, and combined in ascending order: the same sums in the same order. */
+ * A task is a tile of queries (rows x query heads) that share a sequence and a KV head. Where there are enough tasks
+ * for the threads, each walks its spans alone. Where there are few (one token, a long cache) the spans of a task are
+ * divided over threads, a wave of them at a time, and combined in ascending order: the same sums in the same order. */
 #include "config.h"
 
 #include "../quant.h"
@@ -60,7 +60,8 @@ static size_t tiles_of(const job *j, size_t seq)
     return ((size_t)j->c->seqs[seq].n_rows * j->s->heads_per_kv + QUERIES - 1) / QUERIES;
 }
 
-static job make_job(rf_backend *b, const rf_batch *batch, const rf_kv *kv, const rf_attention_spec *s, rf_mat q, rf_mat out)
+static job make_job(rf_backend *b, const rf_batch *batch, const rf_kv *kv, const rf_attention_spec *s, rf_mat q,
+                    rf_mat out)
 {
     job j = {.cpu = cpu_of(b), .c = cpu_batch_of(batch), .kv = kv, .s = s, .q = q, .out = out};
 
@@ -102,7 +103,8 @@ static task find_task(const job *j, size_t index)
     return t;
 }
 
-/* ---- memory: every thread's scratch is q, p and block of a tile, then sums of a span; units are sums of spans that threads share */
+/* ---- memory: every thread's scratch is q, p and block of a tile, then sums of a span; units are sums of spans that
+ * threads share */
 
 static query_tile load_queries(const job *j, const task *t, float *scratch)
 {
@@ -147,7 +149,8 @@ static float *shared_totals(const job *j, size_t index)
 static void clamp_seen(const job *j, const task *t, int64_t start, query_tile *tile)
 {
     for (size_t i = 0; i < t->n; i++) {
-        int64_t from = first_seen(j->s, t->seq->first_pos + (int64_t)query_row(t, i)) - start, to = seen_end(j, t, query_row(t, i)) - start;
+        int64_t from = first_seen(j->s, t->seq->first_pos + (int64_t)query_row(t, i)) - start,
+                to = seen_end(j, t, query_row(t, i)) - start;
 
         from = from < 0 ? 0 : from > SPAN ? SPAN : from;
         to = to < 0 ? 0 : to > SPAN ? SPAN : to;
@@ -167,13 +170,20 @@ static void run_span(const job *j, const task *t, size_t index, query_tile *tile
         int64_t start = t->start / SPAN * SPAN + (int64_t)index * SPAN;
         size_t place = kv_place(kv, (size_t)t->seq->slot, t->kv_head, start);
 
-        rows = (span_rows){kv->k + place * kv->k_size, kv->v + place * kv->v_size, d * kv->k_size, d * kv->v_size, kv->spec.type_k,
+        rows = (span_rows){kv->k + place * kv->k_size,
+                           kv->v + place * kv->v_size,
+                           d * kv->k_size,
+                           d * kv->v_size,
+                           kv->spec.type_k,
                            kv->spec.type_v};
         clamp_seen(j, t, start, tile);
     } else { /* the block itself: everyone sees all of it */
         rows = (span_rows){(const unsigned char *)(mat_row(j->k, t->first_row) + t->kv_head * d),
-                           (const unsigned char *)(mat_row(j->v, t->first_row) + t->kv_head * d), j->k.stride * sizeof(float),
-                           j->v.stride * sizeof(float), RF_TYPE_F32, RF_TYPE_F32};
+                           (const unsigned char *)(mat_row(j->v, t->first_row) + t->kv_head * d),
+                           j->k.stride * sizeof(float),
+                           j->v.stride * sizeof(float),
+                           RF_TYPE_F32,
+                           RF_TYPE_F32};
         for (size_t i = 0; i < t->n; i++) {
             tile->from[i] = 0;
             tile->to[i] = (size_t)t->seq->n_rows;
@@ -316,7 +326,8 @@ static void run_job(const job *j)
         run_alone(j, index);
 }
 
-static void attention(rf_backend *b, const rf_batch *batch, const rf_kv *kv, const rf_attention_spec *s, rf_mat q, rf_mat out)
+static void attention(rf_backend *b, const rf_batch *batch, const rf_kv *kv, const rf_attention_spec *s, rf_mat q,
+                      rf_mat out)
 {
     job j = make_job(b, batch, kv, s, q, out);
 
@@ -337,8 +348,8 @@ static void round_to_cache(float *x, uint32_t type, size_t n)
     }
 }
 
-static void attention_block(rf_backend *b, const rf_batch *batch, const rf_kv *kv, const rf_attention_spec *s, rf_mat q, rf_mat k, rf_mat v,
-                            rf_mat out)
+static void attention_block(rf_backend *b, const rf_batch *batch, const rf_kv *kv, const rf_attention_spec *s, rf_mat q,
+                            rf_mat k, rf_mat v, rf_mat out)
 {
     job j = make_job(b, batch, kv, s, q, out);
 

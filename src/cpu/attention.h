@@ -23,8 +23,8 @@ typedef struct {
     float *block;       /* scratch [16][width] */
 } query_tile;
 
-/* m: largest score, l: sum of exp(s - m), o: sum of exp(s - m) v, of the seen rows of the span (backend.h has the orders). Queries that see
- * none are left out. */
+/* m: largest score, l: sum of exp(s - m), o: sum of exp(s - m) v, of the seen rows of the span (backend.h has the
+ * orders). Queries that see none are left out. */
 typedef struct {
     float *m, *l; /* [QUERIES] */
     float *o;     /* [QUERIES][width] */

@@ -1,4 +1,5 @@
-/* One span for a tile of queries: 16 positions at a time are converted to float32 once and serve all queries of the tile. */
+/* One span for a tile of queries: 16 positions at a time are converted to float32 once and serve all queries of the
+ * tile. */
 #include "config.h"
 
 #include "../quant.h"
@@ -32,7 +33,8 @@ static void load_row(const unsigned char *src, uint32_t type, size_t d, size_t w
 }
 
 /* Positions [at, at + POSITIONS) of the span, those of [from, to); the others are not read and become 0. */
-static void load_block(const query_tile *t, const unsigned char *src, size_t stride, uint32_t type, size_t at, size_t from, size_t to)
+static void load_block(const query_tile *t, const unsigned char *src, size_t stride, uint32_t type, size_t at,
+                       size_t from, size_t to)
 {
     for (size_t i = 0; i < POSITIONS; i++) {
         float *row = t->block + i * t->width;
@@ -71,8 +73,8 @@ static inline v16 block_scores(const query_tile *t, const float *q)
 }
 
 /* o = fma(p, v, o), positions [from, to) of the block ascending, `vectors` (a constant) of o */
-static inline __attribute__((always_inline)) void add_vectors(const size_t vectors, float *o, const float *p, const float *v, size_t width,
-                                                              size_t from, size_t to)
+static inline __attribute__((always_inline)) void add_vectors(const size_t vectors, float *o, const float *p,
+                                                              const float *v, size_t width, size_t from, size_t to)
 {
     v16 acc[AT_ONCE];
 

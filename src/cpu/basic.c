@@ -13,7 +13,8 @@ static void embed(rf_backend *b, const rf_batch *batch, const rf_weight_spec *ta
     const rf_format *f = rf_format_find(table->type);
     size_t row_bytes = table->n_cols / f->block * f->bytes;
 
-    (void)b;
+#pragma omp parallel for schedule(static) \
+    num_threads(cpu_of(b)->n_threads) if (c->shape.n_rows * table->n_cols >= PARALLEL_FROM)
     for (size_t r = 0; r < c->shape.n_rows; r++) {
         float *y = mat_row(x, r);
 
@@ -45,7 +46,8 @@ static void rms_norm(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat x, cons
 typedef v16 (*binary)(v16, v16);
 
 /* y = f(x, z) over a matrix, lane by lane */
-static inline __attribute__((always_inline)) void each(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat x, rf_mat z, rf_mat y, binary f)
+static inline __attribute__((always_inline)) void each(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat x, rf_mat z,
+                                                       rf_mat y, binary f)
 {
 #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) if (n_rows * n_cols >= PARALLEL_FROM)
     for (size_t r = 0; r < n_rows; r++) {
@@ -75,9 +77,11 @@ static void silu_mul(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat gate, r
     each(b, n_rows, n_cols, gate, up, y, gated);
 }
 
-static void sigmoid_mul(rf_backend *b, size_t n_rows, size_t n_heads, size_t head_dim, rf_mat x, rf_mat gate, size_t gate_stride)
+static void sigmoid_mul(rf_backend *b, size_t n_rows, size_t n_heads, size_t head_dim, rf_mat x, rf_mat gate,
+                        size_t gate_stride)
 {
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) if (n_rows * n_heads * head_dim >= PARALLEL_FROM)
+#pragma omp parallel for schedule(static) \
+    num_threads(cpu_of(b)->n_threads) if (n_rows * n_heads * head_dim >= PARALLEL_FROM)
     for (size_t r = 0; r < n_rows; r++)
         for (size_t h = 0; h < n_heads; h++) {
             float *p = mat_row(x, r) + h * head_dim;
@@ -91,9 +95,11 @@ static void sigmoid_mul(rf_backend *b, size_t n_rows, size_t n_heads, size_t hea
         }
 }
 
-static void gated_norm(rf_backend *b, size_t n_rows, size_t n_heads, size_t head_dim, rf_mat x, const rf_buf *w, float eps, rf_mat z)
+static void gated_norm(rf_backend *b, size_t n_rows, size_t n_heads, size_t head_dim, rf_mat x, const rf_buf *w,
+                       float eps, rf_mat z)
 {
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) if (n_rows * n_heads * head_dim >= PARALLEL_FROM)
+#pragma omp parallel for schedule(static) \
+    num_threads(cpu_of(b)->n_threads) if (n_rows * n_heads * head_dim >= PARALLEL_FROM)
     for (size_t r = 0; r < n_rows; r++)
         for (size_t h = 0; h < n_heads; h++) {
             float *p = mat_row(x, r) + h * head_dim;
@@ -136,7 +142,7 @@ static void copy_row(float *dst, const float *src, size_t n)
 
 static void copy(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat src, rf_mat dst)
 {
-    (void)b;
+#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) if (n_rows * n_cols >= PARALLEL_FROM)
     for (size_t r = 0; r < n_rows; r++)
         copy_row(mat_row(dst, r), mat_row(src, r), n_cols);
 }
@@ -181,8 +187,8 @@ static void keep_last(rf_backend *b, const rf_batch *batch, size_t n_cols, rf_ma
 
     (void)b;
     for (size_t s = 0; s < c->shape.n_seqs; s++)
-        copy_row((float *)store->data + (size_t)c->seqs[s].slot * n_cols, mat_row(src, c->first_row[s] + (size_t)c->seqs[s].n_rows - 1),
-                 n_cols);
+        copy_row((float *)store->data + (size_t)c->seqs[s].slot * n_cols,
+                 mat_row(src, c->first_row[s] + (size_t)c->seqs[s].n_rows - 1), n_cols);
 }
 
 static void shift_rows(rf_backend *b, const rf_batch *batch, size_t n_cols, const rf_buf *store, rf_mat src, rf_mat dst)
@@ -220,19 +226,21 @@ static void rotate(float *x, const float *cosine, const float *sine, size_t half
 {
     for (size_t i = 0; i < half; i += LANES) {
         size_t n = half - i < LANES ? half - i : LANES;
-        v16 a = v_load_n(x + i, n), z = v_load_n(x + half + i, n), c = v_load_n(cosine + i, n), s = v_load_n(sine + i, n);
+        v16 a = v_load_n(x + i, n), z = v_load_n(x + half + i, n), c = v_load_n(cosine + i, n),
+            s = v_load_n(sine + i, n);
 
         v_store_n(x + i, v_fma(a, c, v_sub(v_set1(-0.0f), v_mul(z, s))), n);
         v_store_n(x + half + i, v_fma(a, s, v_mul(z, c)), n);
     }
 }
 
-static void head_norm_rope(rf_backend *b, const rf_batch *batch, const rf_rope *rope, size_t n_heads, size_t head_dim, size_t head_stride,
-                           const rf_buf *w, float eps, rf_mat x)
+static void head_norm_rope(rf_backend *b, const rf_batch *batch, const rf_rope *rope, size_t n_heads, size_t head_dim,
+                           size_t head_stride, const rf_buf *w, float eps, rf_mat x)
 {
     size_t n_rows = batch->n_rows;
 
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) if (n_rows * n_heads * head_dim >= PARALLEL_FROM)
+#pragma omp parallel for schedule(static) \
+    num_threads(cpu_of(b)->n_threads) if (n_rows * n_heads * head_dim >= PARALLEL_FROM)
     for (size_t r = 0; r < n_rows; r++)
         for (size_t h = 0; h < n_heads; h++) {
             float *p = mat_row(x, r) + h * head_stride;
@@ -244,26 +252,51 @@ static void head_norm_rope(rf_backend *b, const rf_batch *batch, const rf_rope *
 
 /* ---- DFlash2 */
 
-static void dynamic_conv(rf_backend *b, const rf_batch *batch, size_t n_cols, size_t taps, size_t group, size_t side, rf_mat dyn,
-                         const rf_buf *base, rf_mat x, rf_mat y)
+/* Columns [at, at + n) of a row, n <= LANES. coefficients: [taps][n_groups]; base: [taps][n_cols]; x: this row, those
+ * of `seen` rows before it at distances of `stride`. */
+static v16 convolved(const float *coefficients, size_t n_groups, size_t group, const float *base, size_t n_cols,
+                     size_t taps, size_t seen, const float *x, size_t stride, size_t at, size_t n)
+{
+    v16 sum = v_set1(0);
+
+    for (size_t t = 0; t < taps && t <= seen; t++) {
+        const float *of_groups = coefficients + t * n_groups;
+        float spread[LANES] = {0};
+        v16 w;
+
+        if (at / group == (at + n - 1) / group) {
+            w = v_set1(of_groups[at / group]);
+        } else {
+            for (size_t i = 0; i < n; i++)
+                spread[i] = of_groups[(at + i) / group];
+            w = v_load(spread);
+        }
+        w = v_add(w, v_load_n(base + t * n_cols + at, n));
+        sum = v_fma(w, v_load_n(x - t * stride + at, n), sum);
+    }
+    return sum;
+}
+
+static void dynamic_conv(rf_backend *b, const rf_batch *batch, size_t n_cols, size_t taps, size_t group, size_t side,
+                         rf_mat dyn, const rf_buf *base, rf_mat x, rf_mat y)
 {
     const cpu_batch *c = cpu_batch_of(batch);
+    const float *constant = (const float *)base->data + side * taps * n_cols;
+    size_t n_groups = n_cols / group;
 
-    (void)b;
+#pragma omp parallel for schedule(static) \
+    num_threads(cpu_of(b)->n_threads) if (c->shape.n_rows * n_cols >= PARALLEL_FROM)
     for (size_t r = 0; r < c->shape.n_rows; r++) {
         size_t seen = r - c->first_row[c->seq[r]];
-        const float *coefficients = mat_row(dyn, r) + side * taps * (n_cols / group);
-        float *o = mat_row(y, r);
+        const float *coefficients = mat_row(dyn, r) + side * taps * n_groups;
 
-        for (size_t i = 0; i < n_cols; i++) {
-            float sum = 0;
+        for (size_t at = 0; at < n_cols; at += LANES) {
+            size_t n = n_cols - at < LANES ? n_cols - at : LANES;
 
-            for (size_t t = 0; t < taps && t <= seen; t++) {
-                float w = coefficients[t * (n_cols / group) + i / group] + ((const float *)base->data)[(side * taps + t) * n_cols + i];
-
-                sum = fmaf(w, mat_row(x, r - t)[i], sum);
-            }
-            o[i] = sum;
+            v_store_n(mat_row(y, r) + at,
+                      convolved(coefficients, n_groups, group, constant, n_cols, taps, seen, mat_row(x, r), x.stride,
+                                at, n),
+                      n);
         }
     }
 }

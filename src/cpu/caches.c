@@ -1,4 +1,5 @@
-/* What a sequence carries from step to step: keys and values, DeltaNet states; and rotary tables. Creation, export and import. */
+/* What a sequence carries from step to step: keys and values, DeltaNet states; and rotary tables. Creation, export and
+ * import. */
 #include "config.h"
 
 #include <math.h>
@@ -72,7 +73,8 @@ static rf_kv *kv_create(rf_backend *b, const rf_kv_spec *s, rf_error *err)
     return NULL;
 }
 
-static void kv_export(rf_backend *b, const rf_kv *kv, size_t slot, size_t head, int64_t first, size_t n, void *keys, void *values)
+static void kv_export(rf_backend *b, const rf_kv *kv, size_t slot, size_t head, int64_t first, size_t n, void *keys,
+                      void *values)
 {
     size_t d = kv->spec.head_dim;
 
@@ -85,7 +87,8 @@ static void kv_export(rf_backend *b, const rf_kv *kv, size_t slot, size_t head, 
     }
 }
 
-static void kv_import(rf_backend *b, rf_kv *kv, size_t slot, size_t head, int64_t first, size_t n, const void *keys, const void *values)
+static void kv_import(rf_backend *b, rf_kv *kv, size_t slot, size_t head, int64_t first, size_t n, const void *keys,
+                      const void *values)
 {
     size_t d = kv->spec.head_dim;
 

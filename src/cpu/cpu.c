@@ -1,4 +1,5 @@
-/* Creation of the backend: the table is filled with reference functions, then with those of the best ISA level of this CPU. */
+/* Creation of the backend: the table is filled with reference functions, then with those of the best ISA level of this
+ * CPU. */
 #include "config.h"
 
 #ifdef RF_X86
@@ -37,8 +38,9 @@ static bool has_avx2(void)
 
 static bool has_avx512(void)
 {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
 }
 #endif
 
@@ -96,7 +98,8 @@ static void report(const rf_backend *b, void (*line)(const char *text))
 {
     char text[200];
 
-    snprintf(text, sizeof text, "ops: norms, attention, DeltaNet, matmul, logits: %s; packing, caches, batches: portable", cpu_of(b)->isa);
+    snprintf(text, sizeof text,
+             "ops: norms, attention, DeltaNet, matmul, logits: %s; packing, caches, batches: portable", cpu_of(b)->isa);
     line(text);
 }
 

@@ -61,8 +61,8 @@ static inline const cpu_batch *cpu_batch_of(const rf_batch *batch)
 }
 
 /* Packed weights, 16 output rows a block (zero rows fill the last).
- * Q8_0: [block][k block] tiles of 8 groups x 16 rows x 4 columns, each byte q + 128, then scales f16 [block][k block][16].
- * Floats: [block][k][16] in the file's type. */
+ * Q8_0: [block][k block] tiles of 8 groups x 16 rows x 4 columns, each byte q + 128, then scales, f16,
+ * [block][k block][16]. Floats: [block][k][16] in the file's type. */
 struct rf_weight {
     rf_cpu *cpu;
     uint32_t type;
@@ -78,7 +78,7 @@ struct rf_act {
     rf_cpu *cpu;
     size_t max_rows, max_cols, n_cols;
     rf_mat x;
-    /* Rows in tiles of MAX_TILE_ROWS (the last has fewer), which the kernels stream: a tile is [k block][row of the tile]. */
+    /* Rows in tiles of MAX_TILE_ROWS (the last has fewer), which kernels stream: [k block][row of the tile]. */
     size_t n_rows;
     int8_t *q;        /* [32] each */
     float *d;
@@ -138,7 +138,8 @@ static inline size_t attention_unit_floats(size_t head_dim)
 /* Floats of scratch a thread needs for attention: queries, probabilities, a block of 16 positions, a unit. */
 static inline size_t attention_scratch_floats(size_t head_dim)
 {
-    return (ATTENTION_QUERIES + OUT_LANES) * round_to_lanes(head_dim) + ATTENTION_QUERIES * SPAN + attention_unit_floats(head_dim);
+    return (ATTENTION_QUERIES + OUT_LANES) * round_to_lanes(head_dim) + ATTENTION_QUERIES * SPAN +
+           attention_unit_floats(head_dim);
 }
 
 static inline float *mat_row(rf_mat m, size_t row)
@@ -146,7 +147,7 @@ static inline float *mat_row(rf_mat m, size_t row)
     return (float *)m.buf->data + m.offset + row * m.stride;
 }
 
-/* memory.c: zeroed, 64-byte aligned; large blocks are mapped, aligned for huge pages and touched by whoever uses them first. */
+/* memory.c: zeroed, 64-byte aligned; large blocks are mapped, aligned for huge pages, touched by their first user. */
 void *cpu_alloc(rf_cpu *cpu, size_t bytes, const char *what, rf_error *err);
 void cpu_free(rf_cpu *cpu, void *p, size_t bytes);
 size_t cpu_alloc_bytes(size_t bytes); /* what cpu_alloc(bytes) holds */
@@ -169,7 +170,8 @@ static inline size_t kv_place(const rf_kv *kv, size_t slot, size_t head, int64_t
 
     if (kv->spec.ring)
         block %= kv->n_blocks;
-    return ((kv->table[slot * kv->n_blocks + block] * kv->spec.n_heads + head) * SPAN + (size_t)position % SPAN) * kv->spec.head_dim;
+    return ((kv->table[slot * kv->n_blocks + block] * kv->spec.n_heads + head) * SPAN + (size_t)position % SPAN) *
+           kv->spec.head_dim;
 }
 
 /* One ISA level's compute ops. */

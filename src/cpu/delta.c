@@ -1,12 +1,13 @@
-/* Gated DeltaNet, token by token. One task is a sequence's value head. It takes rows MAX_TILE_ROWS at a time: first the inputs of all of
- * them, then for each strip of columns of the state all rows in turn, so that a strip is read and written once and stays in the nearest
- * cache meanwhile; columns of a state never mix. Orders: backend.h. */
+/* Gated DeltaNet, token by token. One task is a sequence's value head. It takes rows MAX_TILE_ROWS at a time: first the
+ * inputs of all of them, then for each strip of columns of the state all rows in turn, so that a strip is read and
+ * written once and stays in the nearest cache meanwhile; columns of a state never mix. Orders: backend.h. */
 #include "config.h"
 
 #include "isa.h"
 #include "vec16.h"
 
-#define STRIP_VECTORS (V_REGISTERS / 8 > 1 ? V_REGISTERS / 8 : 2) /* of a strip: u and o of all its columns stay in registers */
+/* of a strip: u and o of all its columns stay in registers */
+#define STRIP_VECTORS (V_REGISTERS / 8 > 1 ? V_REGISTERS / 8 : 2)
 #define STRIP (STRIP_VECTORS * LANES) /* at most MAX_STRIP */
 
 typedef struct {
@@ -89,9 +90,10 @@ static void row_inputs(task *w, size_t i, size_t r)
 
 /* ---- a strip of the state, [d][STRIP] */
 
-/* One token: S = decay S; r = S^T k; u = beta (v - r); S += k u^T; o = S^T q. vectors (a constant) of the strip hold columns. */
-static inline __attribute__((always_inline)) void step(const size_t vectors, float *strip, size_t d, const float *k, const float *q,
-                                                       const float *v, float beta, float decay, float *u_out, float *o_out)
+/* One token: S = decay S; r = S^T k; u = beta (v - r); S += k u^T; o = S^T q. `vectors` of the strip hold columns. */
+static inline __attribute__((always_inline)) void step(const size_t vectors, float *strip, size_t d, const float *k,
+                                                       const float *q, const float *v, float beta, float decay,
+                                                       float *u_out, float *o_out)
 {
     v16 g = v_set1(decay), u[STRIP_VECTORS], o[STRIP_VECTORS];
 
@@ -128,15 +130,16 @@ static inline __attribute__((always_inline)) void step(const size_t vectors, flo
 }
 
 /* n rows, columns [at, at + columns) of the state; o of row r goes to its row of the output */
-static inline __attribute__((always_inline)) void strip_rows(const size_t vectors, const task *w, size_t i, size_t n, size_t at, size_t columns)
+static inline __attribute__((always_inline)) void strip_rows(const size_t vectors, const task *w, size_t i, size_t n,
+                                                             size_t at, size_t columns)
 {
     size_t d = w->t->spec.head_dim;
 
     for (size_t r = 0; r < n; r++) {
         float o[STRIP];
 
-        step(vectors, w->strip, d, w->k + r * w->width, w->q + r * w->width, w->v + r * w->width + at, w->beta_of[r], w->decay_of[r],
-             w->u + r * w->width + at, o);
+        step(vectors, w->strip, d, w->k + r * w->width, w->q + r * w->width, w->v + r * w->width + at, w->beta_of[r],
+             w->decay_of[r], w->u + r * w->width + at, o);
         memcpy(mat_row(w->o, w->first_row + i + r) + w->head * d + at, o, columns * sizeof *o);
     }
 }
@@ -206,10 +209,13 @@ static void keep_pending(const task *w, size_t n)
 
     for (size_t r = 0; r < n; r++) {
         if (w->head % t->tiles == 0)
-            memcpy(pending_at(t->pending_k, w->slot, r, t->spec.n_k_heads * d) + w->k_head * d, w->k + r * w->width, d * sizeof(float));
-        memcpy(pending_at(t->pending_u, w->slot, r, t->spec.n_v_heads * d) + w->head * d, w->u + r * w->width, d * sizeof(float));
+            memcpy(pending_at(t->pending_k, w->slot, r, t->spec.n_k_heads * d) + w->k_head * d, w->k + r * w->width,
+                   d * sizeof(float));
+        memcpy(pending_at(t->pending_u, w->slot, r, t->spec.n_v_heads * d) + w->head * d, w->u + r * w->width,
+               d * sizeof(float));
         pending_at(t->pending_g, w->slot, r, t->spec.n_v_heads)[w->head] = w->decay_of[r];
-        copy_task_channels(t, w->head, pending_at(t->pending_m, w->slot, r, t->n_channels), mat_row(w->m, w->first_row + r));
+        copy_task_channels(t, w->head, pending_at(t->pending_m, w->slot, r, t->n_channels),
+                           mat_row(w->m, w->first_row + r));
     }
 }
 
@@ -251,8 +257,9 @@ static void delta(rf_backend *b, const rf_batch *batch, rf_delta *t, rf_mat m, r
 #pragma omp for collapse(2) schedule(dynamic, 1)
         for (size_t s = 0; s < c->shape.n_seqs; s++)
             for (size_t head = 0; head < t->spec.n_v_heads; head++) {
-                task w = {.t = t, .m = m, .alpha = alpha, .beta = beta, .o = o, .slot = (size_t)c->seqs[s].slot, .head = head,
-                          .k_head = head / t->tiles, .first_row = c->first_row[s], .width = round_to_lanes(t->spec.head_dim)};
+                task w = {.t = t, .m = m, .alpha = alpha, .beta = beta, .o = o, .head = head, .k_head = head / t->tiles,
+                          .slot = (size_t)c->seqs[s].slot, .first_row = c->first_row[s],
+                          .width = round_to_lanes(t->spec.head_dim)};
 
                 place_scratch(&w, cpu_scratch(cpu_of(b)));
                 run_task(&w, &c->seqs[s]);
@@ -268,8 +275,10 @@ static void delta(rf_backend *b, const rf_batch *batch, rf_delta *t, rf_mat m, r
 
 /* ---- commit */
 
-/* n pending rows on a row of the state, columns [at, at + vectors * LANES): the same decays and rank-one updates as their steps made */
-static inline __attribute__((always_inline)) void redo_row(const size_t vectors, const task *w, size_t n, size_t i, size_t at, float *row)
+/* n pending rows on a row of the state, columns [at, at + vectors * LANES): the same decays and rank-one updates as
+ * their steps made */
+static inline __attribute__((always_inline)) void redo_row(const size_t vectors, const task *w, size_t n, size_t i,
+                                                           size_t at, float *row)
 {
     v16 s[STRIP_VECTORS];
 
@@ -288,7 +297,8 @@ static inline __attribute__((always_inline)) void redo_row(const size_t vectors,
         v_store(row + j * LANES, s[j]);
 }
 
-/* The first n pending rows of a value head; they are gathered first, because their distance in memory is a power of two or nearly so. */
+/* The first n pending rows of a value head; they are gathered first, because their distance in memory is a power of two
+ * or nearly so. */
 static void redo(task *w, size_t n)
 {
     const rf_delta *t = w->t;
@@ -296,8 +306,10 @@ static void redo(task *w, size_t n)
     float *state = t->state + (w->slot * t->spec.n_v_heads + w->head) * d * d;
 
     for (size_t r = 0; r < n; r++) {
-        memcpy(w->k + r * w->width, pending_at(t->pending_k, w->slot, r, t->spec.n_k_heads * d) + w->k_head * d, d * sizeof(float));
-        memcpy(w->u + r * w->width, pending_at(t->pending_u, w->slot, r, t->spec.n_v_heads * d) + w->head * d, d * sizeof(float));
+        memcpy(w->k + r * w->width, pending_at(t->pending_k, w->slot, r, t->spec.n_k_heads * d) + w->k_head * d,
+               d * sizeof(float));
+        memcpy(w->u + r * w->width, pending_at(t->pending_u, w->slot, r, t->spec.n_v_heads * d) + w->head * d,
+               d * sizeof(float));
         w->decay_of[r] = pending_at(t->pending_g, w->slot, r, t->spec.n_v_heads)[w->head];
     }
     for (size_t i = 0; i < d; i++) {

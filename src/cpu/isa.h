@@ -10,7 +10,8 @@ void RF_ISA_NAME(attention_ops)(rf_ops *ops);
 void RF_ISA_NAME(delta_ops)(rf_ops *ops);
 void RF_ISA_NAME(logit_ops)(rf_ops *ops);
 
-/* How far ahead kernels ask for weights, in bytes: processors stop looking ahead at the end of a 4 KiB page. Past the end it is harmless. */
+/* How far ahead kernels ask for weights, in bytes: processors stop looking ahead at the end of a 4 KiB page. Past the
+ * end it is harmless. */
 #define Q8_AHEAD 4096
 
 /* A tile of activations from one k block on: [k block][n_rows]. */
@@ -23,6 +24,7 @@ typedef struct {
 
 /* acc[r][lane] = sum over n_kb blocks, ascending, of fma((float)isum, dw * dx, acc) from +0, for the rows of the tile.
  * w: [n_kb] tiles (bytes are q + 128), dw: [n_kb][16] f16. */
-void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x, float acc[][OUT_LANES]);
+void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x,
+                          float acc[][OUT_LANES]);
 
 #endif

@@ -1,6 +1,8 @@
-# CPU backend. The compute sources are compiled once for each ISA level; a new level is a library here and a row in cpu.c.
+# CPU backend. The compute sources are compiled once for each ISA level.
+# A new level is a library here and a row in cpu.c.
 cpu_compute = \
-	src/cpu/attention.c src/cpu/attention.h src/cpu/attention_span.c src/cpu/basic.c src/cpu/compute.c src/cpu/delta.c src/cpu/logits.c src/cpu/matmul.c \
+	src/cpu/attention.c src/cpu/attention.h src/cpu/attention_span.c src/cpu/basic.c \
+	src/cpu/compute.c src/cpu/delta.c src/cpu/logits.c src/cpu/matmul.c \
 	src/cpu/isa.h src/cpu/vec16.h
 
 noinst_LIBRARIES += libcpu.a libcpu_reference.a
@@ -20,7 +22,8 @@ libcpu_avx2_a_CPPFLAGS = $(AM_CPPFLAGS) -DRF_ISA=avx2 -DRF_ISA_AVX2
 libcpu_avx2_a_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -mf16c
 libcpu_avx512_a_SOURCES = $(cpu_compute) src/cpu/q8_avx512.c
 libcpu_avx512_a_CPPFLAGS = $(AM_CPPFLAGS) -DRF_ISA=avx512 -DRF_ISA_AVX512
-libcpu_avx512_a_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mprefer-vector-width=512
+libcpu_avx512_a_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni \
+	-mprefer-vector-width=512
 cpu_libraries += libcpu_avx2.a libcpu_avx512.a
 else
 cpu_defines =

@@ -8,20 +8,22 @@
 
 #define CHUNK 4096          /* columns of a task where a row is divided */
 #define MASS_ONE 1099511627776.0 /* 2^40 */
+#define NO_MASS (-27.8)          /* exp of less is below 2^-40 */
 
 static void logit_scale(rf_backend *b, size_t n_rows, size_t n_cols, float scale, float cap, rf_mat logits)
 {
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads)
-    for (size_t r = 0; r < n_rows; r++) {
-        float *l = mat_row(logits, r);
-
+    if (scale == 1.0f && !(cap > 0))
+        return;
+#pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_of(b)->n_threads)
+    for (size_t r = 0; r < n_rows; r++)
         for (size_t i = 0; i < n_cols; i++) {
+            float *l = mat_row(logits, r) + i;
+
             if (scale != 1.0f)
-                l[i] *= scale;
+                *l *= scale;
             if (cap > 0)
-                l[i] = cap * tanhf(l[i] / cap);
+                *l = cap * tanhf(*l / cap);
         }
-    }
 }
 
 /* a is worse than b: smaller logit, ties higher id */
@@ -87,45 +89,114 @@ static bool better(rf_gumbel_best a, rf_gumbel_best b)
     return a.score > b.score || (!(a.score < b.score) && a.id < b.id);
 }
 
-static rf_gumbel_best best_of_chunk(const float *l, size_t from, size_t to, int32_t first_id, const rf_gumbel_row *row)
+/* Which columns can win is decided with bounds, because two logarithms a column cost more than the output matrix: G is
+ * at most 33 ln 2 (u = 1 - 2^-33), and since -log(u) >= 1 - u, at most (z + 1) ln 2 where ~w has z leading zero bits.
+ */
+#define LARGEST_GUMBEL 22.88
+#define LN_2 0.69314718056
+#define MARGIN 1e-6 /* far above the rounding of scores that can matter */
+
+typedef struct {
+    const rf_gumbel_row *row;
+    rf_gumbel_best best;
+    double cutoff; /* smaller logits cannot win */
+} drawing;
+
+static void keep(drawing *d, rf_gumbel_best one)
+{
+    if (!better(one, d->best))
+        return;
+    d->best = one;
+    d->cutoff = (one.score - LARGEST_GUMBEL) * d->row->temperature;
+    d->cutoff -= fabs(d->cutoff) * MARGIN + d->row->temperature * MARGIN;
+}
+
+static double gumbel_bound(const rf_gumbel_row *row, int32_t id)
+{
+    uint32_t word = ~rf_gumbel_word(row->seed, row->position, id);
+
+    return (double)(word ? __builtin_clz(word) + 1 : 33) * LN_2 + MARGIN;
+}
+
+static void consider(drawing *d, float logit, int32_t id)
+{
+    const rf_gumbel_row *row = d->row;
+    double score = (double)logit / row->temperature;
+
+    if (score + gumbel_bound(row, id) < d->best.score)
+        return;
+    keep(d, (rf_gumbel_best){score + rf_gumbel(row->seed, row->position, id), logit, id});
+}
+
+/* A first candidate: the largest logit. id -1 where there is none but NaN and -inf. */
+static rf_gumbel_best largest_logit(const float *l, size_t n, int32_t first_id, const rf_gumbel_row *row)
 {
     rf_gumbel_best best = {-INFINITY, -INFINITY, -1};
+    v16 most = v_set1(-INFINITY);
+    size_t at = 0;
+    float max;
 
-    for (size_t i = from; i < to; i++) {
-        rf_gumbel_best one = {(double)l[i] / row->temperature, l[i], first_id + (int32_t)i};
-
-        if (!(l[i] > -INFINITY)) /* NaN too */
-            continue;
-        one.score += rf_gumbel(row->seed, row->position, one.id);
-        if (better(one, best))
-            best = one;
-    }
+    for (; at + LANES <= n; at += LANES)
+        most = v_max(v_load(l + at), most);
+    max = v_largest(most);
+    for (; at < n; at++)
+        max = l[at] > max ? l[at] : max;
+    for (at = 0; at < n && !(l[at] >= max); at++)
+        ;
+    if (at == n || !(max > -INFINITY))
+        return best;
+    best.logit = max;
+    best.id = first_id + (int32_t)at;
+    best.score = (double)max / row->temperature + rf_gumbel(row->seed, row->position, best.id);
     return best;
 }
 
-static void gumbel_argmax(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat logits, int32_t first_id, const rf_buf *rows, rf_buf *out)
+static rf_gumbel_best best_of_chunk(const float *l, size_t from, size_t to, int32_t first_id, const rf_gumbel_row *row,
+                                    rf_gumbel_best first)
+{
+    drawing d = {row, {-INFINITY, -INFINITY, -1}, -INFINITY};
+
+    keep(&d, first);
+    for (size_t i = from; i < to; i++)
+        if ((double)l[i] >= d.cutoff && l[i] > -INFINITY) /* not NaN */
+            consider(&d, l[i], first_id + (int32_t)i);
+    return d.best;
+}
+
+static void gumbel_argmax(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat logits, int32_t first_id,
+                          const rf_buf *rows, rf_buf *out)
 {
     rf_gumbel_best *best = out->data;
     const rf_gumbel_row *row = rows->data;
 
-    for (size_t r = 0; r < n_rows; r++) {
-        best[r] = (rf_gumbel_best){-INFINITY, -INFINITY, -1};
-#pragma omp parallel for schedule(dynamic, 1) num_threads(cpu_of(b)->n_threads)
-        for (size_t from = 0; from < n_cols; from += CHUNK) {
-            rf_gumbel_best one = best_of_chunk(mat_row(logits, r), from, from + CHUNK < n_cols ? from + CHUNK : n_cols, first_id, &row[r]);
+#pragma omp parallel num_threads(cpu_of(b)->n_threads)
+    {
+#pragma omp for schedule(static)
+        for (size_t r = 0; r < n_rows; r++)
+            best[r] = largest_logit(mat_row(logits, r), n_cols, first_id, &row[r]);
+#pragma omp for collapse(2) schedule(dynamic, 1)
+        for (size_t r = 0; r < n_rows; r++)
+            for (size_t from = 0; from < n_cols; from += CHUNK) {
+                size_t to = from + CHUNK < n_cols ? from + CHUNK : n_cols;
+                rf_gumbel_best one;
 
-#pragma omp critical
-            if (better(one, best[r])) /* a total order: the last word does not depend on who comes first */
-                best[r] = one;
-        }
+#pragma omp critical(gumbel_argmax)
+                one = best[r];
+                one = best_of_chunk(mat_row(logits, r), from, to, first_id, &row[r], one);
+#pragma omp critical(gumbel_argmax)
+                if (better(one, best[r])) /* a total order: it does not matter who comes first */
+                    best[r] = one;
+            }
     }
 }
 
 static uint64_t mass(float l, float max)
 {
+    double below = (double)l - (double)max;
+
     if (l == max)
         return (uint64_t)MASS_ONE;
-    return l < max ? (uint64_t)floor(exp((double)l - (double)max) * MASS_ONE) : 0;
+    return below < 0 && below > NO_MASS ? (uint64_t)floor(exp(below) * MASS_ONE) : 0;
 }
 
 static void log_mass(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat logits, const rf_buf *max, rf_buf *out)

@@ -1,5 +1,5 @@
-/* Matmul: lanes are output rows. Parallel over blocks of 16 outputs; a block's weights serve up to MAX_TILE_ROWS activation rows a pass, and
- * wait in the cache for the next pass: memory is read once, whatever the number of rows. */
+/* Matmul: lanes are output rows. Parallel over blocks of 16 outputs; a block's weights serve up to MAX_TILE_ROWS
+ * activation rows a pass, and wait in the cache for the next pass: memory is read once, whatever the number of rows. */
 #include "config.h"
 
 #include "../quant.h"
@@ -59,7 +59,8 @@ static void quantize(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat x, unsi
     act->n_cols = n_cols;
     if (!(wants & 2u))
         return;
-#pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_of(b)->n_threads) if (n_rows * n_cols >= PARALLEL_COLUMNS)
+#pragma omp parallel for collapse(2) schedule(static) \
+    num_threads(cpu_of(b)->n_threads) if (n_rows * n_cols >= PARALLEL_COLUMNS)
     for (size_t r = 0; r < n_rows; r++)
         for (size_t kb = 0; kb < n_kb; kb++) {
             size_t step, at = act_place(n_rows, n_kb, r, &step) + kb * step;
@@ -80,8 +81,9 @@ static inline v16 load_weights(const unsigned char *w, const uint32_t type, size
 }
 
 /* n and type are constants, so that the accumulators live in registers. */
-static inline __attribute__((always_inline)) void float_rows(const size_t n, const uint32_t type, const unsigned char *w, size_t first,
-                                                             size_t end, rf_mat x, size_t row, float out[][OUT_LANES])
+static inline __attribute__((always_inline)) void float_rows(const size_t n, const uint32_t type,
+                                                             const unsigned char *w, size_t first, size_t end, rf_mat x,
+                                                             size_t row, float out[][OUT_LANES])
 {
     v16 acc[MAX_TILE_ROWS];
     const float *p = mat_row(x, row);
@@ -102,8 +104,9 @@ static inline __attribute__((always_inline)) void float_rows(const size_t n, con
         v_store(out[r], acc[r]);
 }
 
-static inline __attribute__((always_inline)) void float_tile_of(const uint32_t type, const unsigned char *w, size_t first, size_t end, rf_mat x,
-                                                                size_t row, size_t n_rows, float out[][OUT_LANES])
+static inline __attribute__((always_inline)) void float_tile_of(const uint32_t type, const unsigned char *w,
+                                                                size_t first, size_t end, rf_mat x, size_t row,
+                                                                size_t n_rows, float out[][OUT_LANES])
 {
     size_t r = 0;
 
@@ -119,7 +122,8 @@ static inline __attribute__((always_inline)) void float_tile_of(const uint32_t t
         float_rows(1, type, w, first, end, x, row + r, out + r);
 }
 
-static void float_tile(const rf_weight *w, size_t block, const rf_act *x, size_t first, size_t end, size_t row, size_t n_rows, tile_sums out)
+static void float_tile(const rf_weight *w, size_t block, const rf_act *x, size_t first, size_t end, size_t row,
+                       size_t n_rows, tile_sums out)
 {
     const unsigned char *weights = w->data + block * w->n_cols * OUT_LANES * (w->type == RF_TYPE_F32 ? 4 : 2);
 
@@ -132,7 +136,8 @@ static void float_tile(const rf_weight *w, size_t block, const rf_act *x, size_t
 
 /* ---- any weights: columns [first, end) of one block of outputs, for the tile of rows that starts at `row` */
 
-static void sum_columns(const rf_weight *w, size_t block, const rf_act *x, size_t first, size_t end, size_t row, size_t n_rows, tile_sums out)
+static void sum_columns(const rf_weight *w, size_t block, const rf_act *x, size_t first, size_t end, size_t row,
+                        size_t n_rows, tile_sums out)
 {
     size_t n_kb = w->n_cols / Q8_BLOCK, kb = first / Q8_BLOCK, step, at;
     const unsigned char *tiles;
@@ -144,7 +149,8 @@ static void sum_columns(const rf_weight *w, size_t block, const rf_act *x, size_
         return;
     }
     tiles = w->data + (block * n_kb + kb) * Q8_TILE_BYTES;
-    scales = (const uint16_t *)(const void *)(w->data + w->n_blocks * n_kb * Q8_TILE_BYTES) + (block * n_kb + kb) * OUT_LANES;
+    scales = (const uint16_t *)(const void *)(w->data + w->n_blocks * n_kb * Q8_TILE_BYTES) +
+             (block * n_kb + kb) * OUT_LANES;
     at = act_place(x->n_rows, n_kb, row, &step) + kb * step;
     tile = (act_tile){n_rows, x->q + at * Q8_BLOCK, x->d + at, x->offset + at};
     RF_ISA_NAME(q8_tile)((end - first) / Q8_BLOCK, tiles, scales, &tile, out);
@@ -182,13 +188,15 @@ static void matmul(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_ac
 }
 
 /* The tree over local units [units.first, + count). */
-static void sum_units(const rf_weight *w, size_t block, const rf_act *x, rf_range units, size_t row, size_t n_rows, tile_sums out)
+static void sum_units(const rf_weight *w, size_t block, const rf_act *x, rf_range units, size_t row, size_t n_rows,
+                      tile_sums out)
 {
     size_t left = rf_tree_split(units.count);
     tile_sums right;
 
     if (units.count == 1) {
-        sum_columns(w, block, x, units.first ? w->unit_end[units.first - 1] : 0, w->unit_end[units.first], row, n_rows, out);
+        sum_columns(w, block, x, units.first ? w->unit_end[units.first - 1] : 0, w->unit_end[units.first], row, n_rows,
+                    out);
         return;
     }
     sum_units(w, block, x, (rf_range){units.first, left}, row, n_rows, out);

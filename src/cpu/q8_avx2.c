@@ -1,5 +1,5 @@
-/* Q8_0 dot products by AVX2: |w| times x with the sign of w. |w| <= 128 as an unsigned byte and |x| <= 127, so that a pair is at most
- * 32512 and every sum is exact, also for weights of -128. */
+/* Q8_0 dot products by AVX2: |w| times x with the sign of w. |w| <= 128 as an unsigned byte and |x| <= 127, so that a
+ * pair is at most 32512 and every sum is exact, also for weights of -128. */
 #include <immintrin.h>
 
 #include "isa.h"
@@ -17,8 +17,8 @@ static inline __attribute__((always_inline)) __m256i four(const int8_t *x)
 }
 
 /* acc[first .. first + n) += one k block. n is a constant; q, d: the first of these rows. */
-static inline __attribute__((always_inline)) void block(const size_t n, const unsigned char *w, const uint16_t *dw, const int8_t *q,
-                                                        const float *d, float acc[][OUT_LANES])
+static inline __attribute__((always_inline)) void block(const size_t n, const unsigned char *w, const uint16_t *dw,
+                                                        const int8_t *q, const float *d, float acc[][OUT_LANES])
 {
     const __m256i bias = _mm256_set1_epi8((char)0x80), ones = _mm256_set1_epi16(1);
     __m256i sum[MOST][HALVES];
@@ -34,7 +34,8 @@ static inline __attribute__((always_inline)) void block(const size_t n, const un
 
 #pragma GCC unroll 4
             for (size_t r = 0; r < n; r++) {
-                __m256i pairs = _mm256_maddubs_epi16(size_w, _mm256_sign_epi8(four(q + r * Q8_BLOCK + g * 4), signed_w));
+                __m256i pairs =
+                    _mm256_maddubs_epi16(size_w, _mm256_sign_epi8(four(q + r * Q8_BLOCK + g * 4), signed_w));
 
                 sum[r][half] = _mm256_add_epi32(sum[r][half], _mm256_madd_epi16(pairs, ones));
             }
@@ -47,12 +48,14 @@ static inline __attribute__((always_inline)) void block(const size_t n, const un
         for (size_t r = 0; r < n; r++) {
             __m256 by = _mm256_mul_ps(scale, _mm256_set1_ps(d[r]));
 
-            _mm256_storeu_ps(acc[r] + half * 8, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r][half]), by, _mm256_loadu_ps(acc[r] + half * 8)));
+            _mm256_storeu_ps(acc[r] + half * 8,
+                             _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r][half]), by, _mm256_loadu_ps(acc[r] + half * 8)));
         }
     }
 }
 
-void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x, float acc[][OUT_LANES])
+void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x,
+                          float acc[][OUT_LANES])
 {
     const int8_t *q = x->q;
     const float *d = x->d;

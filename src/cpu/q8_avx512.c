@@ -1,4 +1,5 @@
-/* Q8_0 dot products by VNNI: packed weights are unsigned (q + 128), activations signed; offset starts the sum at -128 * sum(x). */
+/* Q8_0 dot products by VNNI: packed weights are unsigned (q + 128), activations signed; offset starts the sum at -128 *
+ * sum(x). */
 #include <immintrin.h>
 
 #include "isa.h"
@@ -14,8 +15,9 @@ static inline __attribute__((always_inline)) __m512i four(const int8_t *x)
 }
 
 /* Rows [first, first + n) of the tile; n is a constant, so that the accumulators live in registers. */
-static inline __attribute__((always_inline)) void rows(const size_t n, size_t first, size_t n_kb, const unsigned char *w, const uint16_t *dw,
-                                                       const act_tile *x, float out[][OUT_LANES])
+static inline __attribute__((always_inline)) void rows(const size_t n, size_t first, size_t n_kb,
+                                                       const unsigned char *w, const uint16_t *dw, const act_tile *x,
+                                                       float out[][OUT_LANES])
 {
     const int8_t *q = x->q + first * Q8_BLOCK;
     const float *d = x->d + first;
@@ -43,7 +45,8 @@ static inline __attribute__((always_inline)) void rows(const size_t n, size_t fi
                 even = _mm512_dpbusd_epi32(even, weights[g], four(q + r * Q8_BLOCK + g * 4));
                 odd = _mm512_dpbusd_epi32(odd, weights[g + 1], four(q + r * Q8_BLOCK + g * 4 + 4));
             }
-            acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(even, odd)), _mm512_mul_ps(scale, _mm512_set1_ps(d[r])), acc[r]);
+            acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(even, odd)),
+                                     _mm512_mul_ps(scale, _mm512_set1_ps(d[r])), acc[r]);
         }
         w += Q8_TILE_BYTES;
         dw += OUT_LANES;
@@ -57,7 +60,8 @@ static inline __attribute__((always_inline)) void rows(const size_t n, size_t fi
 }
 
 /* n = 1 .. 8 rows */
-static void few_rows(size_t n, size_t first, size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x, float out[][OUT_LANES])
+static void few_rows(size_t n, size_t first, size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x,
+                     float out[][OUT_LANES])
 {
     switch (n) {
     case 1: rows(1, first, n_kb, w, dw, x, out); break;
@@ -71,7 +75,8 @@ static void few_rows(size_t n, size_t first, size_t n_kb, const unsigned char *w
     }
 }
 
-void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x, float acc[][OUT_LANES])
+void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x,
+                          float acc[][OUT_LANES])
 {
     size_t n = x->n_rows;
 

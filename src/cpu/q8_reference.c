@@ -12,7 +12,8 @@ static void block_sums(const unsigned char *w, const int8_t *x, int32_t offset, 
                 sum[lane] += (int32_t)w[(group * OUT_LANES + lane) * 4 + i] * x[group * 4 + i];
 }
 
-void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x, float acc[][OUT_LANES])
+void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x,
+                          float acc[][OUT_LANES])
 {
     memset(acc, 0, x->n_rows * sizeof acc[0]);
     for (size_t kb = 0; kb < n_kb; kb++)
@@ -22,6 +23,7 @@ void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *d
 
             block_sums(w + kb * Q8_TILE_BYTES, x->q + at * Q8_BLOCK, x->offset[at], sum);
             for (int lane = 0; lane < OUT_LANES; lane++)
-                acc[r][lane] = fmaf((float)sum[lane], rf_f16_to_f32(dw[kb * OUT_LANES + (size_t)lane]) * x->d[at], acc[r][lane]);
+                acc[r][lane] =
+                    fmaf((float)sum[lane], rf_f16_to_f32(dw[kb * OUT_LANES + (size_t)lane]) * x->d[at], acc[r][lane]);
         }
 }

@@ -1,7 +1,7 @@
 /* Sixteen float lanes: the one shim between the ops (written once) and the ISA they are compiled for.
  *
- * Every operation is defined lane by lane and rounds once, so all levels give the same bits. max and min return the second operand when
- * either is NaN, as the hardware does. */
+ * Every operation is defined lane by lane and rounds once, so all levels give the same bits. max and min return the
+ * second operand when either is NaN, as the hardware does. */
 #ifndef RF_VEC16_H
 #define RF_VEC16_H
 
@@ -38,10 +38,14 @@ static inline v16 v_min(v16 a, v16 b) { return _mm512_min_ps(a, b); }
 static inline v16 v_round(v16 a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 static inline v16 v_load_n(const float *p, size_t n) { return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
 static inline void v_store_n(float *p, v16 a, size_t n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), a); }
-static inline v16 v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
+static inline v16 v_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
 static inline v16 v_load_bf16(const uint16_t *p)
 {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p)), 16));
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p)), 16));
 }
 static inline void v_store_f16(uint16_t *p, v16 a)
 {
@@ -53,7 +57,10 @@ static inline v16 v_pow2(v16 n)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
 }
 /* a where a is NaN, else b */
-static inline v16 v_keep_nan(v16 a, v16 b) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), b, a); }
+static inline v16 v_keep_nan(v16 a, v16 b)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), b, a);
+}
 
 #elif defined(RF_ISA_AVX2)
 #include <immintrin.h>
@@ -72,7 +79,10 @@ static inline v16 v_add(v16 x, v16 y) { return (v16){_mm256_add_ps(x.a, y.a), _m
 static inline v16 v_sub(v16 x, v16 y) { return (v16){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
 static inline v16 v_mul(v16 x, v16 y) { return (v16){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
 static inline v16 v_div(v16 x, v16 y) { return (v16){_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
-static inline v16 v_fma(v16 x, v16 y, v16 z) { return (v16){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+static inline v16 v_fma(v16 x, v16 y, v16 z)
+{
+    return (v16){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
 static inline v16 v_max(v16 x, v16 y) { return (v16){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
 static inline v16 v_min(v16 x, v16 y) { return (v16){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
 static inline v16 v_round(v16 x)
@@ -107,7 +117,8 @@ static inline v16 v_load_f16(const uint16_t *p)
 }
 static inline __m256 v_widen_bf16(const uint16_t *p)
 {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
 }
 static inline v16 v_load_bf16(const uint16_t *p) { return (v16){v_widen_bf16(p), v_widen_bf16(p + 8)}; }
 static inline void v_store_f16(uint16_t *p, v16 x)
@@ -186,10 +197,22 @@ static inline float v_sum(v16 a)
 }
 
 #if defined(RF_ISA_AVX512)
-static inline __m512 v_halves(__m512 a, __m512 b) { return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee)); }
-static inline __m512 v_quarters(__m512 a, __m512 b) { return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd)); }
-static inline __m512 v_pairs(__m512 a, __m512 b) { return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee)); }
-static inline __m512 v_ones(__m512 a, __m512 b) { return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd)); }
+static inline __m512 v_halves(__m512 a, __m512 b)
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+static inline __m512 v_quarters(__m512 a, __m512 b)
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+}
+static inline __m512 v_pairs(__m512 a, __m512 b)
+{
+    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+}
+static inline __m512 v_ones(__m512 a, __m512 b)
+{
+    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+}
 
 /* Lane i = v_sum(a[i]). Two vectors are folded into one at each width: l + 8, l + 4, l + 2, l + 1. */
 static inline v16 v_sums(const v16 a[LANES])
@@ -207,11 +230,20 @@ static inline v16 v_sums(const v16 a[LANES])
 static inline float v_first(v16 a) { return _mm512_cvtss_f32(a); }
 
 #elif defined(RF_ISA_AVX2)
-static inline __m256 v_quarters(__m256 a, __m256 b) { return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31)); }
-static inline __m256 v_pairs(__m256 a, __m256 b) { return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee)); }
-static inline __m256 v_ones(__m256 a, __m256 b) { return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd)); }
+static inline __m256 v_quarters(__m256 a, __m256 b)
+{
+    return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+}
+static inline __m256 v_pairs(__m256 a, __m256 b)
+{
+    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+}
+static inline __m256 v_ones(__m256 a, __m256 b)
+{
+    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+}
 
-/* Lanes 0..7 = v_sum(a[0..7]): l + 8 is the sum of the two halves, then l + 4, l + 2, l + 1 fold two vectors into one. */
+/* Lanes 0..7 = v_sum(a[0..7]): l + 8 adds the two halves, then l + 4, l + 2, l + 1 fold two vectors into one. */
 static inline __m256 v_eight_sums(const v16 a[8])
 {
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -243,8 +275,9 @@ static inline float v_largest(v16 a)
     return best;
 }
 
-/* exp within 1.5 ulp: n = round(x / ln 2), r = x - n ln 2 in two steps, a polynomial of degree 7 on |r| <= 0.347, scaled by 2^n in two exact
- * steps (so that subnormal results round once). exp(-inf) = 0, exp of 89 and more is infinite, NaN stays. */
+/* exp within 1.5 ulp: n = round(x / ln 2), r = x - n ln 2 in two steps, a polynomial of degree 7 on |r| <= 0.347,
+ * scaled by 2^n in two exact steps (so that subnormal results round once). exp(-inf) = 0, exp of 89 and more is
+ * infinite, NaN stays. */
 static inline v16 v_exp(v16 x)
 {
     v16 t = v_min(v_max(x, v_set1(-105.0f)), v_set1(89.0f));
@@ -292,10 +325,12 @@ static inline float s_sigmoid(float x)
     return t[0];
 }
 
-/* log(1 + e^x) within 2 ulp: max(x, 0) + log(1 + e), e = exp(-|x|); log(1 + e) = 2 artanh(s), s = e / (2 + e) <= 1/3, by its series. */
+/* log(1 + e^x) within 2 ulp: max(x, 0) + log(1 + e), e = exp(-|x|); log(1 + e) = 2 artanh(s), s = e / (2 + e) <= 1/3,
+ * by its series. */
 static inline v16 v_softplus(v16 x)
 {
-    v16 zero = v_set1(0.0f), e = v_exp(v_min(x, v_sub(zero, x))), s = v_div(e, v_add(v_set1(2.0f), e)), square = v_mul(s, s), p;
+    v16 zero = v_set1(0.0f), e = v_exp(v_min(x, v_sub(zero, x))), s = v_div(e, v_add(v_set1(2.0f), e)),
+        square = v_mul(s, s), p;
 
     p = v_set1(2.0f / 15);
     p = v_fma(p, square, v_set1(2.0f / 13));

@@ -1,4 +1,5 @@
-/* Packing: the shard of a file's matrix goes into the layout the kernels stream, each block by the thread that will use it. */
+/* Packing: the shard of a file's matrix goes into the layout the kernels stream, each block by the thread that will use
+ * it. */
 #include "config.h"
 
 #include <stdlib.h>
