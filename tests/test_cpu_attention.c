@@ -452,6 +452,34 @@ static void positions_not_seen_are_never_read(void **state)
     }
 }
 
+/* Row 300 sees 261, row 301 does not, though both are in one tile: what is wrong there stays in row 300. */
+static void a_masked_position_is_never_multiplied(void **state)
+{
+    static const rf_batch_seq one = {0, 2, 300, 0, 0};
+
+    (void)state;
+    for (int side = 0; side < 2; side++) {
+        job j = shape(32, RF_TYPE_F32, RF_TYPE_F32, false);
+        float *bad, *got;
+        size_t row = out_width(&j) + 1;
+
+        j.seqs = &one;
+        j.n_seqs = 1;
+        j.spec.window = 40;
+        fill(&j, 90);
+        bad = (float *)(uintptr_t)(side ? j.past_k : j.past_v) + 261 * kv_width(&j);
+        for (size_t i = 0; i < kv_width(&j); i++)
+            bad[i] = i % 2 ? NAN : INFINITY;
+        got = calloc(j.n_rows * row, sizeof *got);
+        assert_non_null(got);
+        run_everywhere(run, &j, got, j.n_rows * row * sizeof *got, true);
+        for (size_t i = 0; i < out_width(&j); i++)
+            assert_true(!isfinite(got[i]) && isfinite(got[row + i]));
+        free(got);
+        release(&j);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -464,6 +492,7 @@ int main(void)
         cmocka_unit_test(sums_have_the_written_order),
         cmocka_unit_test(exported_positions_come_back),
         cmocka_unit_test(positions_not_seen_are_never_read),
+        cmocka_unit_test(a_masked_position_is_never_multiplied),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
