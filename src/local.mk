@@ -7,6 +7,7 @@ libbase_a_SOURCES = \
 	src/console.c src/console.h \
 	src/detokenizer.c \
 	src/error.c src/error.h \
+	src/flags.c src/flags.h src/flags_values.c \
 	src/gguf.c src/gguf.h src/gguf_keys.c src/gguf_parse.c src/gguf_private.h \
 	src/gumbel.c src/gumbel.h src/hash.h \
 	src/half.h \

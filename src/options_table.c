@@ -7,41 +7,41 @@
 #define REAL_RANGE(from, to) .real_low = (from), .real_high = (to)
 #define MAX_CONTEXT INT32_MAX
 
-static const rf_option_choice spec_types[] = {{"none", RF_SPEC_NONE, false},
+static const rf_flag_choice spec_types[] = {{"none", RF_SPEC_NONE, false},
                                               {"draft-mtp", RF_SPEC_MTP, false},
                                               {"draft-dflash", RF_SPEC_DFLASH, false},
                                               {NULL, 0, false}};
-static const rf_option_choice splits[] = {{"none", RF_SPLIT_NONE, false},
+static const rf_flag_choice splits[] = {{"none", RF_SPLIT_NONE, false},
                                           {"layer", RF_SPLIT_LAYER, false},
                                           {"tensor", RF_SPLIT_TENSOR, false},
                                           {NULL, 0, false}};
-static const rf_option_choice switches[] = {
+static const rf_flag_choice switches[] = {
     {"on", RF_SWITCH_ON, false}, {"off", RF_SWITCH_OFF, false}, {"auto", RF_SWITCH_AUTO, false}, {NULL, 0, false}};
-static const rf_option_choice gpu_aware[] = {
+static const rf_flag_choice gpu_aware[] = {
     {"auto", RF_SWITCH_AUTO, false}, {"off", RF_SWITCH_OFF, false}, {"on", RF_SWITCH_ON, true}, {NULL, 0, false}};
-static const rf_option_choice yes_no[] = {{"on", true, false}, {"off", false, false}, {NULL, 0, false}};
-static const rf_option_choice backends[] = {{"auto", RF_WANT_AUTO, false},
+static const rf_flag_choice yes_no[] = {{"on", true, false}, {"off", false, false}, {NULL, 0, false}};
+static const rf_flag_choice backends[] = {{"auto", RF_WANT_AUTO, false},
                                             {"cpu", RF_WANT_CPU, false},
                                             {"cuda", 0, true},
                                             {"hip", 0, true},
                                             {"emu", 0, true},
                                             {NULL, 0, false}};
-static const rf_option_choice allreduces[] = {{"auto", RF_ALLREDUCE_ORDERED, false},
+static const rf_flag_choice allreduces[] = {{"auto", RF_ALLREDUCE_ORDERED, false},
                                               {"ordered", RF_ALLREDUCE_ORDERED, false},
                                               {"mpi", RF_ALLREDUCE_MPI, false},
                                               {NULL, 0, false}};
-static const rf_option_choice cache_types[] = {/* type ids of GGUF */
+static const rf_flag_choice cache_types[] = {/* type ids of GGUF */
                                                {"f32", 0, false},
                                                {"f16", 1, false},
                                                {"bf16", 30, true},
                                                {"q8_0", 8, true},
                                                {NULL, 0, false}};
-static const rf_option_choice reasonings[] = {{"on", RF_REASONING_ON, false},
+static const rf_flag_choice reasonings[] = {{"on", RF_REASONING_ON, false},
                                               {"off", RF_REASONING_OFF, false},
                                               {"auto", RF_REASONING_AUTO, false},
                                               {NULL, 0, false}};
 
-static const rf_option table[] = {
+static const rf_flag table[] = {
     /* ---- Model */
     {.names = {"-m", "--model"},
      .group = RF_GROUP_MODEL,
@@ -329,6 +329,7 @@ static const rf_option table[] = {
     {.names = {"--plan"},
      .group = RF_GROUP_REPORTS,
      .kind = RF_KIND_ACTION,
+     FIELD(action),
      RANGE(RF_ACTION_PLAN, 0),
      .help = "print who would hold what, in bytes, and stop; needs no launcher"},
     {.names = {"--ranks"},
@@ -355,12 +356,14 @@ static const rf_option table[] = {
      .help = "say more, such as which op runs on which code"},
     {.names = {"--version"},
      .group = RF_GROUP_REPORTS,
-     .kind = RF_KIND_ACTION,
+     .kind = RF_KIND_STOP,
+     FIELD(action),
      RANGE(RF_ACTION_VERSION, 0),
      .help = "print the version and stop"},
     {.names = {"-h", "--help"},
      .group = RF_GROUP_REPORTS,
-     .kind = RF_KIND_ACTION,
+     .kind = RF_KIND_STOP,
+     FIELD(action),
      RANGE(RF_ACTION_HELP, 0),
      .help = "print this and stop"},
 
@@ -466,25 +469,28 @@ static const rf_option table[] = {
      .help = "logit bias"},
 };
 
-const rf_option *rf_option_table(size_t *n)
-{
-    *n = sizeof table / sizeof *table;
-    return table;
-}
+static const char *const titles[RF_N_GROUPS] = {
+    [RF_GROUP_MODEL] = "Model",
+    [RF_GROUP_SPECULATION] = "Speculation",
+    [RF_GROUP_DEVICES] = "Split, devices and threads",
+    [RF_GROUP_MEMORY] = "Context and memory",
+    [RF_GROUP_TEXT] = "Prompt and output",
+    [RF_GROUP_SAMPLING] = "Sampling",
+    [RF_GROUP_REPORTS] = "Reports",
+    [RF_GROUP_NOTHING] = "Accepted, but change nothing here",
+    [RF_GROUP_LATER] = "Not in this version",
+};
 
-const char *rf_option_group_title(rf_option_group group)
+const rf_flag_set *rf_option_set(void)
 {
-    static const char *const titles[RF_N_GROUPS] = {
-        [RF_GROUP_MODEL] = "Model",
-        [RF_GROUP_SPECULATION] = "Speculation",
-        [RF_GROUP_DEVICES] = "Split, devices and threads",
-        [RF_GROUP_MEMORY] = "Context and memory",
-        [RF_GROUP_TEXT] = "Prompt and output",
-        [RF_GROUP_SAMPLING] = "Sampling",
-        [RF_GROUP_REPORTS] = "Reports",
-        [RF_GROUP_NOTHING] = "Accepted, but change nothing here",
-        [RF_GROUP_LATER] = "Not in this version",
+    static const rf_flag_set set = {
+        .rows = table,
+        .n_rows = sizeof table / sizeof *table,
+        .groups = titles,
+        .n_groups = RF_N_GROUPS,
+        .plain = "a prompt goes after -p, a model after -m",
+        .notice = rf_option_notice,
     };
 
-    return titles[group];
+    return &set;
 }

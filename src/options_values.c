@@ -1,106 +1,14 @@
-/* Values of flags: read, checked, stored. */
+/* Values of flags with a rule of their own, notices, escapes. */
 #include "options_table.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ALL_LAYERS 99 /* llama.cpp users write 99 or 999 for "all"; no network served here has that many */
 
-static const char *name_of(const rf_option *row)
-{
-    size_t last = 0;
-
-    while (last + 1 < RF_OPTION_NAMES && row->names[last + 1])
-        last++;
-    return row->names[last];
-}
-
-static int bad_value(const rf_option *row, const char *value, const char *expected, rf_error *err)
-{
-    char shown[64];
-
-    return rf_fail(err, RF_ERR_USAGE, "%s %s: expected %s", name_of(row),
-                   *value ? rf_text_printable((rf_text){value, strlen(value)}, shown, sizeof shown) : "\"\"", expected);
-}
-
 static int out_of_memory(rf_error *err)
 {
     return rf_fail(err, RF_ERR_MEMORY, "out of memory for the command line");
-}
-
-/* A whole decimal number, nothing before or after it. */
-static int read_integer(const char *text, int64_t *out)
-{
-    char *end;
-    long long value;
-
-    if (!strchr("-0123456789", *text) || !*text)
-        return -1;
-    errno = 0;
-    value = strtoll(text, &end, 10);
-    if (errno || *end || end == text)
-        return -1;
-    *out = value;
-    return 0;
-}
-
-/* A finite number that ends at *end. */
-static int read_real(const char *text, char **end, double *out)
-{
-    if (!*text || !strchr("-.0123456789", *text))
-        return -1;
-    errno = 0;
-    *out = strtod(text, end);
-    return *end == text || errno == ERANGE || !isfinite(*out) ? -1 : 0;
-}
-
-static int read_ranged(const rf_option *row, const char *value, int64_t *out, rf_error *err)
-{
-    char expected[80];
-
-    if (read_integer(value, out) == 0 && *out >= row->low && *out <= row->high)
-        return 0;
-    if (row->high >= INT32_MAX)
-        snprintf(expected, sizeof expected, "a whole number of at least %lld", (long long)row->low);
-    else
-        snprintf(expected, sizeof expected, "a whole number from %lld to %lld", (long long)row->low,
-                 (long long)row->high);
-    return bad_value(row, value, expected, err);
-}
-
-static int read_ranged_real(const rf_option *row, const char *value, double *out, rf_error *err)
-{
-    char *end, expected[80];
-
-    if (read_real(value, &end, out) == 0 && !*end && *out >= row->real_low && *out <= row->real_high)
-        return 0;
-    if (row->real_high > 1e6)
-        snprintf(expected, sizeof expected, "a number of at least %g", row->real_low);
-    else
-        snprintf(expected, sizeof expected, "a number from %g to %g", row->real_low, row->real_high);
-    return bad_value(row, value, expected, err);
-}
-
-static int read_choice(const rf_option *row, const char *value, int *out, rf_error *err)
-{
-    char expected[120] = "";
-
-    for (const rf_option_choice *c = row->choices; c->word; c++) {
-        size_t used = strlen(expected);
-
-        if (strcmp(c->word, value) == 0 && !c->later) {
-            *out = c->value;
-            return 0;
-        }
-        if (!c->later)
-            snprintf(expected + used, sizeof expected - used, "%s%s", used ? ", " : "", c->word);
-    }
-    for (const rf_option_choice *c = row->choices; c->word; c++)
-        if (strcmp(c->word, value) == 0)
-            return rf_fail(err, RF_ERR_USAGE, "%s %s is not in this version: it has %s", name_of(row), value, expected);
-    return bad_value(row, value, expected, err);
 }
 
 /* Keeps memory until rf_options_free. Frees it and returns NULL when the list cannot grow. */
@@ -117,9 +25,10 @@ static char *own(rf_options *o, char *memory)
     return memory;
 }
 
-int rf_option_notice(rf_options *o, const rf_option *row, const char *text, rf_error *err)
+int rf_option_notice(void *options, const rf_flag *row, const char *text, rf_error *err)
 {
-    const char *name = name_of(row);
+    rf_options *o = options;
+    const char *name = rf_flag_name(row);
     size_t length = strlen(name) + 2 + strlen(text) + 1;
     char *line, **grown;
 
@@ -138,79 +47,25 @@ int rf_option_notice(rf_options *o, const rf_option *row, const char *text, rf_e
     return 0;
 }
 
-static int read_ignored(const rf_option *row, const char *value, rf_error *err)
-{
-    int64_t number;
-
-    return row->value ? read_ranged(row, value, &number, err) : 0;
-}
-
-int rf_option_read(rf_options *o, const rf_option *row, const char *value, rf_error *err)
-{
-    void *field = (char *)o + row->field;
-    int64_t number = 0;
-    int choice = 0, result = 0;
-
-    switch (row->kind) {
-    case RF_KIND_TRUE:
-        *(bool *)field = true;
-        break;
-    case RF_KIND_ACTION:
-        o->action = (rf_action)row->low;
-        break;
-    case RF_KIND_INT32:
-        result = read_ranged(row, value, &number, err);
-        *(int32_t *)field = (int32_t)number;
-        break;
-    case RF_KIND_INT64:
-        result = read_ranged(row, value, field, err);
-        break;
-    case RF_KIND_REAL:
-        result = read_ranged_real(row, value, field, err);
-        break;
-    case RF_KIND_STRING:
-        *(const char **)field = value;
-        break;
-    case RF_KIND_TEXT:
-        *(rf_text *)field = (rf_text){value, strlen(value)};
-        break;
-    case RF_KIND_CHOICE:
-        result = read_choice(row, value, &choice, err);
-        memcpy(field, &choice, sizeof choice);
-        break;
-    case RF_KIND_ON_OFF:
-        result = read_choice(row, value, &choice, err);
-        *(bool *)field = choice;
-        break;
-    case RF_KIND_CUSTOM:
-        result = row->set(o, row, value, err);
-        break;
-    case RF_KIND_IGNORED:
-        result = read_ignored(row, value, err);
-        break;
-    case RF_KIND_LATER:
-        return rf_fail(err, RF_ERR_USAGE, "%s (%s) is not in this version", name_of(row), row->help);
-    }
-    return result == 0 && row->notice ? rf_option_notice(o, row, row->notice, err) : result;
-}
-
 /* ---- Flags with a rule of their own */
 
-int rf_option_set_layers(rf_options *o, const rf_option *row, const char *value, rf_error *err)
+int rf_option_set_layers(void *options, const rf_flag *row, const char *value, rf_error *err)
 {
+    rf_options *o = options;
     int32_t *layers = (int32_t *)((char *)o + row->field);
     int64_t number = 0;
 
     if (strcmp(value, "all") == 0)
         number = INT32_MAX;
-    else if (read_integer(value, &number) < 0 || number < 0)
-        return bad_value(row, value, "all or a number of layers", err);
+    else if (rf_flag_integer(value, &number) < 0 || number < 0)
+        return rf_flag_bad_value(row, value, "all or a number of layers", err);
     *layers = number >= ALL_LAYERS ? RF_LAYERS_ALL : (int32_t)number;
     return *layers ? rf_option_notice(o, row, "this build has no GPU code, everything is on the CPU", err) : 0;
 }
 
-int rf_option_set_ratios(rf_options *o, const rf_option *row, const char *value, rf_error *err)
+int rf_option_set_ratios(void *options, const rf_flag *row, const char *value, rf_error *err)
 {
+    rf_options *o = options;
     size_t n = 1;
     const char *at = value;
     double *ratios;
@@ -222,11 +77,11 @@ int rf_option_set_ratios(rf_options *o, const rf_option *row, const char *value,
         return out_of_memory(err);
     for (size_t i = 0; i < n; i++) {
         char *end;
-        bool good = read_real(at, &end, &ratios[i]) == 0 && ratios[i] > 0;
+        bool good = rf_flag_real(at, &end, &ratios[i]) == 0 && ratios[i] > 0;
 
         if (!good || (i + 1 < n ? *end != ',' && *end != '/' : *end != '\0')) {
             free(ratios);
-            return bad_value(row, value, "positive numbers separated by , or /", err);
+            return rf_flag_bad_value(row, value, "positive numbers separated by , or /", err);
         }
         at = end + 1;
     }
@@ -236,38 +91,37 @@ int rf_option_set_ratios(rf_options *o, const rf_option *row, const char *value,
     return 0;
 }
 
-int rf_option_set_seed(rf_options *o, const rf_option *row, const char *value, rf_error *err)
+int rf_option_set_seed(void *options, const rf_flag *row, const char *value, rf_error *err)
 {
-    char *end;
-
+    rf_options *o = options;
     if (strcmp(value, "-1") == 0) {
         o->seed_given = false;
         return 0;
     }
-    errno = 0;
-    o->seed = strtoull(value, &end, 10);
-    if (*value < '0' || *value > '9' || errno || *end)
-        return bad_value(row, value, "-1 or a whole number from 0 to 18446744073709551615", err);
+    if (rf_flag_uint64(value, &o->seed) < 0)
+        return rf_flag_bad_value(row, value, "-1 or a whole number from 0 to 18446744073709551615", err);
     o->seed_given = true;
     return 0;
 }
 
-int rf_option_set_threads(rf_options *o, const rf_option *row, const char *value, rf_error *err)
+int rf_option_set_threads(void *options, const rf_flag *row, const char *value, rf_error *err)
 {
+    rf_options *o = options;
     int64_t threads = 0;
 
-    if (read_ranged(row, value, &threads, err) < 0)
+    if (rf_flag_ranged(row, value, &threads, err) < 0)
         return -1;
     o->threads = (int32_t)threads;
     return 0;
 }
 
-int rf_option_add_stop(rf_options *o, const rf_option *row, const char *value, rf_error *err)
+int rf_option_add_stop(void *options, const rf_flag *row, const char *value, rf_error *err)
 {
+    rf_options *o = options;
     rf_text *grown;
 
     if (!*value)
-        return bad_value(row, value, "a text that is not empty", err);
+        return rf_flag_bad_value(row, value, "a text that is not empty", err);
     grown = realloc(o->stop, (o->n_stop + 1) * sizeof *grown);
     if (!grown)
         return out_of_memory(err);
@@ -276,34 +130,37 @@ int rf_option_add_stop(rf_options *o, const rf_option *row, const char *value, r
     return 0;
 }
 
-int rf_option_set_parallel(rf_options *o, const rf_option *row, const char *value, rf_error *err)
+int rf_option_set_parallel(void *options, const rf_flag *row, const char *value, rf_error *err)
 {
+    rf_options *o = options;
     int64_t number;
 
     (void)o;
-    if (read_integer(value, &number) < 0 || number < 1)
-        return bad_value(row, value, "a whole number of at least 1", err);
+    if (rf_flag_integer(value, &number) < 0 || number < 1)
+        return rf_flag_bad_value(row, value, "a whole number of at least 1", err);
     if (number > 1)
-        return rf_fail(err, RF_ERR_USAGE, "%s %s is not in this version: it has 1", name_of(row), value);
+        return rf_fail(err, RF_ERR_USAGE, "%s %s is not in this version: it has 1", rf_flag_name(row), value);
     return 0;
 }
 
-int rf_option_set_neutral(rf_options *o, const rf_option *row, const char *value, rf_error *err)
+int rf_option_set_neutral(void *options, const rf_flag *row, const char *value, rf_error *err)
 {
+    rf_options *o = options;
     double number;
     char *end;
 
     (void)o;
-    if (read_real(value, &end, &number) < 0 || *end)
-        return bad_value(row, value, "a number", err);
+    if (rf_flag_real(value, &end, &number) < 0 || *end)
+        return rf_flag_bad_value(row, value, "a number", err);
     if (number < row->real_low || number > row->real_low)
         return rf_fail(err, RF_ERR_USAGE, "%s %s: penalties are not in this version, only %g (none) is accepted",
-                       name_of(row), value, row->real_low);
+                       rf_flag_name(row), value, row->real_low);
     return 0;
 }
 
-int rf_option_set_no_escape(rf_options *o, const rf_option *row, const char *value, rf_error *err)
+int rf_option_set_no_escape(void *options, const rf_flag *row, const char *value, rf_error *err)
 {
+    rf_options *o = options;
     (void)row;
     (void)value;
     (void)err;

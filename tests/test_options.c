@@ -460,13 +460,13 @@ static void prompt_files(void **state)
 /* Every flag has a name of its own, a text, and what its kind needs. */
 static void the_table(void **state)
 {
-    size_t n;
-    const rf_option *rows = rf_option_table(&n);
+    size_t n = rf_option_set()->n_rows;
+    const rf_flag *rows = rf_option_set()->rows;
 
     (void)state;
     for (size_t i = 0; i < n; i++) {
-        const rf_option *r = &rows[i];
-        bool takes_value = r->kind != RF_KIND_TRUE && r->kind != RF_KIND_ACTION;
+        const rf_flag *r = &rows[i];
+        bool takes_value = r->kind != RF_KIND_TRUE && r->kind != RF_KIND_ACTION && r->kind != RF_KIND_STOP;
 
         assert_non_null(r->names[0]);
         assert_non_null(r->help);
@@ -478,9 +478,9 @@ static void the_table(void **state)
             assert_null(r->value);
         assert_int_equal(r->kind == RF_KIND_CHOICE || r->kind == RF_KIND_ON_OFF, r->choices != NULL);
         assert_int_equal(r->kind == RF_KIND_CUSTOM, r->set != NULL);
-        for (size_t k = 0; k < RF_OPTION_NAMES && r->names[k]; k++)
+        for (size_t k = 0; k < RF_FLAG_NAMES && r->names[k]; k++)
             for (size_t j = 0; j <= i; j++)
-                for (size_t l = 0; l < RF_OPTION_NAMES && rows[j].names[l]; l++)
+                for (size_t l = 0; l < RF_FLAG_NAMES && rows[j].names[l]; l++)
                     if ((j < i || l < k) && strcmp(rows[j].names[l], r->names[k]) == 0)
                         fail_msg("%s is in the table twice", r->names[k]);
     }
@@ -488,8 +488,8 @@ static void the_table(void **state)
 
 static void help_lists_every_flag(void **state)
 {
-    size_t n, length;
-    const rf_option *rows = rf_option_table(&n);
+    size_t n = rf_option_set()->n_rows, length;
+    const rf_flag *rows = rf_option_set()->rows;
     char *text;
     FILE *out = open_memstream(&text, &length);
 
@@ -497,7 +497,7 @@ static void help_lists_every_flag(void **state)
     rf_options_print_help(out);
     fclose(out);
     for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < RF_OPTION_NAMES && rows[i].names[k]; k++)
+        for (size_t k = 0; k < RF_FLAG_NAMES && rows[i].names[k]; k++)
             if (!strstr(text, rows[i].names[k]))
                 fail_msg("--help does not list %s", rows[i].names[k]);
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))

@@ -20,10 +20,10 @@ static void escaped(FILE *out, const char *text, const char *special, const char
             fputc(*text, out);
 }
 
-static void markdown_row(FILE *out, const rf_option *row)
+static void markdown_row(FILE *out, const rf_flag *row)
 {
     fputs("- ", out);
-    for (size_t k = 0; k < RF_OPTION_NAMES && row->names[k]; k++)
+    for (size_t k = 0; k < RF_FLAG_NAMES && row->names[k]; k++)
         fprintf(out, "%s`%s`", k ? ", " : "", row->names[k]);
     if (row->value)
         fprintf(out, " `%s`", row->value);
@@ -46,10 +46,10 @@ static void roff(FILE *out, const char *text)
             fputc(*text, out);
 }
 
-static void man_row(FILE *out, const rf_option *row)
+static void man_row(FILE *out, const rf_flag *row)
 {
     fputs(".TP\n", out);
-    for (size_t k = 0; k < RF_OPTION_NAMES && row->names[k]; k++) {
+    for (size_t k = 0; k < RF_FLAG_NAMES && row->names[k]; k++) {
         fputs(k ? ", \\fB" : "\\fB", out);
         roff(out, row->names[k]);
         fputs("\\fR", out);
@@ -64,16 +64,15 @@ static void man_row(FILE *out, const rf_option *row)
     fputc('\n', out);
 }
 
-static void print_list(FILE *out, const char *heading, void (*print_row)(FILE *, const rf_option *), const char *gap)
+static void print_list(FILE *out, const char *heading, void (*print_row)(FILE *, const rf_flag *), const char *gap)
 {
-    size_t n;
-    const rf_option *rows = rf_option_table(&n);
+    const rf_flag_set *set = rf_option_set();
 
-    for (rf_option_group group = 0; group < RF_N_GROUPS; group++) {
-        fprintf(out, "%s %s\n%s", heading, rf_option_group_title(group), gap);
-        for (size_t i = 0; i < n; i++)
-            if (rows[i].group == group)
-                print_row(out, &rows[i]);
+    for (int group = 0; group < set->n_groups; group++) {
+        fprintf(out, "%s %s\n%s", heading, set->groups[group], gap);
+        for (size_t i = 0; i < set->n_rows; i++)
+            if (set->rows[i].group == group)
+                print_row(out, &set->rows[i]);
         fputs(gap, out);
     }
 }
