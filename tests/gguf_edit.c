@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "check.h"
-
-enum { U8 = 0, U32 = 4, F32 = 6, BOOL = 7, STRING = 8, ARRAY = 9, U64 = 10, ALIGNMENT = 32 };
+#include "gguf_writer.h"
 
 static void *copy_of(const void *bytes, size_t n)
 {
@@ -62,11 +61,11 @@ static void skip_value(cursor *c, uint32_t type)
 {
     static const size_t sizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
-    if (type == STRING) {
+    if (type == RF_GGUF_STRING) {
         size_t n = take_u64(c);
 
         c->at += n;
-    } else if (type == ARRAY) {
+    } else if (type == RF_GGUF_ARRAY) {
         uint32_t element = take_u32(c);
         uint64_t n = take_u64(c);
 
@@ -128,7 +127,7 @@ void edit_load(edit_file *f, const char *path)
         t->type = take_u32(&c);
         offsets[i] = take_u64(&c);
     }
-    data = bytes + ((size_t)(c.at - bytes) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    data = bytes + ((size_t)(c.at - bytes) + RF_GGUF_ALIGNMENT - 1) / RF_GGUF_ALIGNMENT * RF_GGUF_ALIGNMENT;
     offsets[f->n_tensors] = size - (size_t)(data - bytes);
     for (size_t i = 0; i < f->n_tensors; i++) {
         f->tensors[i].n = offsets[i + 1] - offsets[i];
@@ -154,67 +153,27 @@ void edit_free(edit_file *f)
 
 /* ---- writing */
 
-static void put(FILE *file, const void *bytes, size_t n)
-{
-    assert_int_equal(fwrite(bytes, 1, n, file), n);
-}
-
-static void put_u32(FILE *file, uint32_t v)
-{
-    put(file, &v, sizeof v);
-}
-
-static void put_u64(FILE *file, uint64_t v)
-{
-    put(file, &v, sizeof v);
-}
-
-static void put_string(FILE *file, const char *text)
-{
-    put_u64(file, strlen(text));
-    put(file, text, strlen(text));
-}
-
-static void pad(FILE *file)
-{
-    static const unsigned char zeros[ALIGNMENT];
-    size_t at = (size_t)ftell(file) % ALIGNMENT;
-
-    if (at)
-        put(file, zeros, ALIGNMENT - at);
-}
-
 void edit_save(const edit_file *f, const char *path)
 {
-    FILE *file = fopen(path, "wb");
-    uint64_t offset = 0;
+    rf_error err;
+    rf_gguf_writer *w = rf_gguf_writer_open(path, &err);
+    rf_gguf_bytes *keys;
 
-    assert_non_null(file);
-    put(file, "GGUF", 4);
-    put_u32(file, 3);
-    put_u64(file, f->n_tensors);
-    put_u64(file, f->n_keys);
+    assert_non_null(w);
+    keys = rf_gguf_writer_keys(w);
     for (size_t i = 0; i < f->n_keys; i++) {
-        put_string(file, f->keys[i].name);
-        put(file, f->keys[i].value, f->keys[i].n);
+        rf_gguf_put_key(keys, f->keys[i].name);
+        rf_gguf_put_bytes(keys, f->keys[i].value, f->keys[i].n);
     }
     for (size_t i = 0; i < f->n_tensors; i++) {
         const edit_tensor *t = &f->tensors[i];
 
-        put_string(file, t->name);
-        put_u32(file, t->n_dims);
-        for (uint32_t d = 0; d < t->n_dims; d++)
-            put_u64(file, t->dims[d]);
-        put_u32(file, t->type);
-        put_u64(file, offset);
-        offset += (t->n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        rf_gguf_writer_tensor(w, t->name, t->n_dims, t->dims, t->type, t->n);
     }
-    for (size_t i = 0; i < f->n_tensors; i++) {
-        pad(file);
-        put(file, f->tensors[i].data, f->tensors[i].n);
-    }
-    pad(file);
-    assert_int_equal(fclose(file), 0);
+    assert_int_equal(rf_gguf_writer_start_data(w, 0, &err), 0);
+    for (size_t i = 0; i < f->n_tensors; i++)
+        rf_gguf_writer_data(w, i, 0, f->tensors[i].data, f->tensors[i].n);
+    assert_int_equal(rf_gguf_writer_finish(w, &err), 0);
 }
 
 /* ---- editing */
@@ -322,35 +281,35 @@ static void set_value(edit_file *f, const char *name, uint32_t type, const void 
 
 void edit_set_u8(edit_file *f, const char *name, uint8_t v)
 {
-    set_value(f, name, U8, &v, sizeof v);
+    set_value(f, name, RF_GGUF_U8, &v, sizeof v);
 }
 
 void edit_set_u32(edit_file *f, const char *name, uint32_t v)
 {
-    set_value(f, name, U32, &v, sizeof v);
+    set_value(f, name, RF_GGUF_U32, &v, sizeof v);
 }
 
 void edit_set_u64(edit_file *f, const char *name, uint64_t v)
 {
-    set_value(f, name, U64, &v, sizeof v);
+    set_value(f, name, RF_GGUF_U64, &v, sizeof v);
 }
 
 void edit_set_f32(edit_file *f, const char *name, float v)
 {
-    set_value(f, name, F32, &v, sizeof v);
+    set_value(f, name, RF_GGUF_F32, &v, sizeof v);
 }
 
 void edit_set_bool(edit_file *f, const char *name, int v)
 {
     unsigned char byte = v != 0;
 
-    set_value(f, name, BOOL, &byte, 1);
+    set_value(f, name, RF_GGUF_BOOL, &byte, 1);
 }
 
 void edit_set_string(edit_file *f, const char *name, const char *v)
 {
     unsigned char head[12];
-    uint32_t type = STRING;
+    uint32_t type = RF_GGUF_STRING;
     uint64_t n = strlen(v);
 
     memcpy(head, &type, 4);
@@ -361,7 +320,7 @@ void edit_set_string(edit_file *f, const char *name, const char *v)
 static void set_array(edit_file *f, const char *name, uint32_t element, const void *v, size_t n, size_t size)
 {
     unsigned char head[16];
-    uint32_t type = ARRAY;
+    uint32_t type = RF_GGUF_ARRAY;
     uint64_t count = n;
 
     memcpy(head, &type, 4);
@@ -372,10 +331,10 @@ static void set_array(edit_file *f, const char *name, uint32_t element, const vo
 
 void edit_set_u32s(edit_file *f, const char *name, const uint32_t *v, size_t n)
 {
-    set_array(f, name, U32, v, n, sizeof *v);
+    set_array(f, name, RF_GGUF_U32, v, n, sizeof *v);
 }
 
 void edit_set_bools(edit_file *f, const char *name, const unsigned char *v, size_t n)
 {
-    set_array(f, name, BOOL, v, n, 1);
+    set_array(f, name, RF_GGUF_BOOL, v, n, 1);
 }

@@ -42,10 +42,10 @@ TESTS += tests/test_quant tests/test_gguf tests/test_gguf_hostile
 tests_test_quant_SOURCES = tests/test_quant.c tests/check.h
 tests_test_quant_CPPFLAGS = $(AM_CPPFLAGS) -DRF_TEST_DATA=\"$(abs_top_srcdir)/tests/data\"
 tests_test_quant_LDADD = $(UNIT_LIBS)
-tests_test_gguf_SOURCES = tests/test_gguf.c tests/gguf_writer.c tests/gguf_writer.h tests/check.h
+tests_test_gguf_SOURCES = tests/test_gguf.c tests/gguf_files.c tests/gguf_files.h tests/check.h
 tests_test_gguf_CPPFLAGS = $(AM_CPPFLAGS) -DRF_TEST_DATA=\"$(abs_top_srcdir)/tests/data\"
 tests_test_gguf_LDADD = $(UNIT_LIBS)
-tests_test_gguf_hostile_SOURCES = tests/test_gguf_hostile.c tests/gguf_writer.c tests/gguf_writer.h tests/check.h
+tests_test_gguf_hostile_SOURCES = tests/test_gguf_hostile.c tests/gguf_files.c tests/gguf_files.h tests/check.h
 tests_test_gguf_hostile_CPPFLAGS = $(AM_CPPFLAGS) -DRF_TEST_DATA=\"$(abs_top_srcdir)/tests/data\"
 tests_test_gguf_hostile_LDADD = $(UNIT_LIBS)
 endif
@@ -122,5 +122,6 @@ tests_test_plan_LDADD = $(rank_libraries) $(rank_system_libraries) $(CMOCKA_LIBS
 endif
 check_PROGRAMS += tests/make_27b
 tests_make_27b_SOURCES = tests/make_27b.c
+tests_make_27b_LDADD = libbase.a
 TESTS += tests/plan.sh
 EXTRA_DIST += tests/plan.sh

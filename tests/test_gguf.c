@@ -11,7 +11,7 @@
 
 #include "check.h"
 #include "gguf.h"
-#include "gguf_writer.h"
+#include "gguf_files.h"
 
 static char folder[] = "/tmp/rankflash-gguf-XXXXXX";
 
@@ -74,44 +74,45 @@ static uint32_t bits_of_float(float f)
 static rf_gguf *every_type(uint32_t version)
 {
     static const uint64_t a[4] = {32, 2}, b[4] = {3}, c[4] = {2, 1, 2, 2};
-    gguf_writer w = {0};
+    rf_gguf_bytes w = {0};
     rf_gguf *f;
+    size_t data;
 
-    writer_begin(&w, version, 3, 19);
-    writer_scalar(&w, "general.alignment", W_U16, 64);
-    writer_scalar(&w, "u8", W_U8, 200);
-    writer_scalar(&w, "i8", W_I8, 100);
-    writer_scalar(&w, "i8.negative", W_I8, 0x80);
-    writer_scalar(&w, "i16.negative", W_I16, 0xfffe);
-    writer_scalar(&w, "u32", W_U32, 4000000000u);
-    writer_scalar(&w, "i32.negative", W_I32, 0xffffffffu);
-    writer_scalar(&w, "u64", W_U64, UINT64_MAX);
-    writer_scalar(&w, "i64", W_I64, 1);
-    writer_scalar(&w, "f32", W_F32, bits_of_float(1.5f));
-    writer_scalar(&w, "f64", W_F64, bits_of_double(-0.1));
-    writer_scalar(&w, "nan", W_F32, 0x7fc00000u);
-    writer_scalar(&w, "bool", W_BOOL, 1);
-    writer_string(&w, "string", "some text");
-    writer_array(&w, "strings", W_STRING, 3);
-    writer_text(&w, "one");
-    writer_text(&w, "");
-    writer_text(&w, "three");
-    writer_array(&w, "bools", W_BOOL, 2);
-    writer_put(&w, 0x0100, 2);
-    writer_array(&w, "i16s", W_I16, 2);
-    writer_put(&w, 0x7ffffff9u, 4); /* -7, 32767 */
-    writer_array(&w, "f64s", W_F64, 1);
-    writer_put(&w, bits_of_double(0.25), 8);
-    writer_array(&w, "empty", W_U32, 0);
-    writer_tensor(&w, "a.weight", a, RF_TYPE_Q8_0, 64);
-    writer_tensor(&w, "b", b, RF_TYPE_F32, 0);
-    writer_tensor(&w, "c", c, RF_TYPE_F16, 192);
-    writer_data(&w, 64, 192 + 16);
-    writer_save(&w, path_of("every.gguf"));
+    rf_gguf_put_start(&w, version, 3, 19);
+    rf_gguf_key_scalar(&w, "general.alignment", RF_GGUF_U16, 64);
+    rf_gguf_key_scalar(&w, "u8", RF_GGUF_U8, 200);
+    rf_gguf_key_scalar(&w, "i8", RF_GGUF_I8, 100);
+    rf_gguf_key_scalar(&w, "i8.negative", RF_GGUF_I8, 0x80);
+    rf_gguf_key_scalar(&w, "i16.negative", RF_GGUF_I16, 0xfffe);
+    rf_gguf_key_scalar(&w, "u32", RF_GGUF_U32, 4000000000u);
+    rf_gguf_key_scalar(&w, "i32.negative", RF_GGUF_I32, 0xffffffffu);
+    rf_gguf_key_scalar(&w, "u64", RF_GGUF_U64, UINT64_MAX);
+    rf_gguf_key_scalar(&w, "i64", RF_GGUF_I64, 1);
+    rf_gguf_key_scalar(&w, "f32", RF_GGUF_F32, bits_of_float(1.5f));
+    rf_gguf_key_scalar(&w, "f64", RF_GGUF_F64, bits_of_double(-0.1));
+    rf_gguf_key_scalar(&w, "nan", RF_GGUF_F32, 0x7fc00000u);
+    rf_gguf_key_scalar(&w, "bool", RF_GGUF_BOOL, 1);
+    rf_gguf_key_string(&w, "string", "some text");
+    rf_gguf_key_array(&w, "strings", RF_GGUF_STRING, 3);
+    rf_gguf_put_string(&w, "one");
+    rf_gguf_put_string(&w, "");
+    rf_gguf_put_string(&w, "three");
+    rf_gguf_key_array(&w, "bools", RF_GGUF_BOOL, 2);
+    rf_gguf_put(&w, 0x0100, 2);
+    rf_gguf_key_array(&w, "i16s", RF_GGUF_I16, 2);
+    rf_gguf_put(&w, 0x7ffffff9u, 4); /* -7, 32767 */
+    rf_gguf_key_array(&w, "f64s", RF_GGUF_F64, 1);
+    rf_gguf_put(&w, bits_of_double(0.25), 8);
+    rf_gguf_key_array(&w, "empty", RF_GGUF_U32, 0);
+    gguf_tensor(&w, "a.weight", a, RF_TYPE_Q8_0, 64);
+    gguf_tensor(&w, "b", b, RF_TYPE_F32, 0);
+    gguf_tensor(&w, "c", c, RF_TYPE_F16, 192);
+    data = gguf_data(&w, 64, 192 + 16);
+    gguf_save(&w, path_of("every.gguf"));
     f = must_open(path_of("every.gguf"));
-    assert_int_equal(rf_gguf_header_bytes(f), w.data);
+    assert_int_equal(rf_gguf_header_bytes(f), data);
     assert_int_equal(rf_gguf_file_size(f), w.size);
-    writer_free(&w);
+    rf_gguf_bytes_free(&w);
     return f;
 }
 
@@ -258,20 +259,21 @@ static void tensors(void **state)
 static uint64_t hash_of(uint32_t value, unsigned char first_datum)
 {
     static const uint64_t dims[4] = {8};
-    gguf_writer w = {0};
+    rf_gguf_bytes w = {0};
     rf_gguf *f;
     uint64_t hash;
+    size_t data;
 
-    writer_begin(&w, 3, 1, 1);
-    writer_scalar(&w, "key", W_U32, value);
-    writer_tensor(&w, "t", dims, RF_TYPE_F32, 0);
-    writer_data(&w, 32, 32);
-    w.bytes[w.data] = first_datum;
-    writer_save(&w, path_of("hash.gguf"));
+    rf_gguf_put_start(&w, 3, 1, 1);
+    rf_gguf_key_scalar(&w, "key", RF_GGUF_U32, value);
+    gguf_tensor(&w, "t", dims, RF_TYPE_F32, 0);
+    data = gguf_data(&w, 32, 32);
+    w.data[data] = first_datum;
+    gguf_save(&w, path_of("hash.gguf"));
     f = must_open(path_of("hash.gguf"));
     hash = rf_gguf_header_hash(f);
     rf_gguf_close(f);
-    writer_free(&w);
+    rf_gguf_bytes_free(&w);
     return hash;
 }
 
@@ -320,20 +322,21 @@ static void real_files(void **state)
 static void write_part(const char *file, uint32_t number, uint32_t count, uint32_t total, const char *tensor)
 {
     static const uint64_t dims[4] = {8};
-    gguf_writer w = {0};
+    rf_gguf_bytes w = {0};
+    size_t data;
 
-    writer_begin(&w, 3, tensor ? 1 : 0, 4);
-    writer_scalar(&w, "split.no", W_U16, number);
-    writer_scalar(&w, "split.count", W_U16, count);
-    writer_scalar(&w, "split.tensors.count", W_I32, total);
-    writer_scalar(&w, "part.key", W_U32, number);
+    rf_gguf_put_start(&w, 3, tensor ? 1 : 0, 4);
+    rf_gguf_key_scalar(&w, "split.no", RF_GGUF_U16, number);
+    rf_gguf_key_scalar(&w, "split.count", RF_GGUF_U16, count);
+    rf_gguf_key_scalar(&w, "split.tensors.count", RF_GGUF_I32, total);
+    rf_gguf_key_scalar(&w, "part.key", RF_GGUF_U32, number);
     if (tensor)
-        writer_tensor(&w, tensor, dims, RF_TYPE_F32, 0);
-    writer_data(&w, 32, tensor ? 32 : 0);
+        gguf_tensor(&w, tensor, dims, RF_TYPE_F32, 0);
+    data = gguf_data(&w, 32, tensor ? 32 : 0);
     if (tensor)
-        w.bytes[w.data] = (unsigned char)(100 + number);
-    writer_save(&w, path_of(file));
-    writer_free(&w);
+        w.data[data] = (unsigned char)(100 + number);
+    gguf_save(&w, path_of(file));
+    rf_gguf_bytes_free(&w);
 }
 
 static void write_three(void)
@@ -421,7 +424,7 @@ static void longest_messages(void **state)
 {
     static const uint64_t dims[4] = {8};
     char names[2][65], file[201];
-    gguf_writer w = {0};
+    rf_gguf_bytes w = {0};
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
@@ -430,12 +433,12 @@ static void longest_messages(void **state)
     }
     memset(file, 'x', sizeof file - 1);
     file[sizeof file - 1] = 0;
-    writer_begin(&w, 3, 2, 0);
-    writer_tensor(&w, names[0], dims, RF_TYPE_F32, 0);
-    writer_tensor(&w, names[1], dims, RF_TYPE_F32, 0);
-    writer_data(&w, 32, 64);
-    writer_save(&w, path_of(file));
-    writer_free(&w);
+    rf_gguf_put_start(&w, 3, 2, 0);
+    gguf_tensor(&w, names[0], dims, RF_TYPE_F32, 0);
+    gguf_tensor(&w, names[1], dims, RF_TYPE_F32, 0);
+    gguf_data(&w, 32, 64);
+    gguf_save(&w, path_of(file));
+    rf_gguf_bytes_free(&w);
     must_refuse(file, " overlap");
     assert_int_equal(unlink(path_of(file)), 0);
 }
@@ -456,17 +459,17 @@ static void read_truncated(const char *path, int output)
 static void truncated_while_mapped(void **state)
 {
     static const uint64_t dims[4] = {65536};
-    gguf_writer w = {0};
+    rf_gguf_bytes w = {0};
     char text[256] = "";
     int ends[2], status;
     pid_t child;
 
     (void)state;
-    writer_begin(&w, 3, 1, 0);
-    writer_tensor(&w, "t", dims, RF_TYPE_F32, 0);
-    writer_data(&w, 32, 65536 * 4);
-    writer_save(&w, path_of("shorter.gguf"));
-    writer_free(&w);
+    rf_gguf_put_start(&w, 3, 1, 0);
+    gguf_tensor(&w, "t", dims, RF_TYPE_F32, 0);
+    gguf_data(&w, 32, 65536 * 4);
+    gguf_save(&w, path_of("shorter.gguf"));
+    rf_gguf_bytes_free(&w);
     assert_int_equal(pipe(ends), 0);
     child = fork();
     if (child == 0)

@@ -14,7 +14,7 @@
 
 #include "check.h"
 #include "gguf.h"
-#include "gguf_writer.h"
+#include "gguf_files.h"
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define SANITIZED 1
@@ -112,11 +112,11 @@ static bool opens(rf_error *err)
 }
 
 /* The sentence contains `part`. */
-static void refused(const gguf_writer *w, const char *part)
+static void refused(const rf_gguf_bytes *w, const char *part)
 {
     rf_error err;
 
-    writer_save(w, path);
+    gguf_save(w, path);
     if (opens(&err))
         fail_msg("opened, although: %s", part);
     if (!strstr(err.text, part))
@@ -139,27 +139,28 @@ typedef struct {
 /* two keys, two tensors of 64 bytes */
 static const recipe good = {
     .version = 3,
-    .alignment_type = W_U32,
+    .alignment_type = RF_GGUF_U32,
     .n_tensors = 2,
     .n_keys = 2,
     .alignment = 32,
     .key = "k",
-    .key_type = W_U32,
+    .key_type = RF_GGUF_U32,
     .names = {"a", "b"},
     .dims = {{16}, {4, 4}},
     .offsets = {0, 64},
 };
 
-static void cook(gguf_writer *w, const recipe *r)
+static void cook(rf_gguf_bytes *w, const recipe *r)
 {
-    writer_begin(w, r->version, r->n_tensors, r->n_keys);
-    writer_scalar(w, "general.alignment", r->alignment_type, r->alignment);
-    writer_text(w, r->key);
-    writer_put(w, r->key_type, 4);
-    writer_put(w, 1, 4);
+    w->size = 0;
+    rf_gguf_put_start(w, r->version, r->n_tensors, r->n_keys);
+    rf_gguf_key_scalar(w, "general.alignment", r->alignment_type, r->alignment);
+    rf_gguf_put_string(w, r->key);
+    rf_gguf_put(w, r->key_type, 4);
+    rf_gguf_put(w, 1, 4);
     for (size_t i = 0; i < 2; i++)
-        writer_tensor(w, r->names[i], r->dims[i], r->types[i], r->offsets[i]);
-    writer_data(w, 32, 128);
+        gguf_tensor(w, r->names[i], r->dims[i], r->types[i], r->offsets[i]);
+    gguf_data(w, 32, 128);
 }
 
 #define REFUSED(sentence, ...)                                                                                         \
@@ -172,7 +173,7 @@ static void cook(gguf_writer *w, const recipe *r)
 
 static void the_good_one(void **state)
 {
-    gguf_writer w = {0};
+    rf_gguf_bytes w = {0};
     rf_error err;
 
     (void)state;
@@ -181,16 +182,16 @@ static void the_good_one(void **state)
 
         r.version = version;
         cook(&w, &r);
-        writer_save(&w, path);
+        gguf_save(&w, path);
         if (!opens(&err))
             fail_msg("%s", err.text);
     }
-    writer_free(&w);
+    rf_gguf_bytes_free(&w);
 }
 
 static void wrong_heads(void **state)
 {
-    gguf_writer w = {0};
+    rf_gguf_bytes w = {0};
 
     (void)state;
     REFUSED("GGUF version 1; 2 or 3 is expected", r.version = 1);
@@ -201,19 +202,19 @@ static void wrong_heads(void **state)
     REFUSED("keys are claimed, more than the file can hold", r.n_keys = (uint64_t)1 << 40);
     REFUSED("keys are claimed, more than the file can hold", r.n_keys = UINT64_MAX);
     cook(&w, &good);
-    memcpy(w.bytes, "FUGG", 4);
+    memcpy(w.data, "FUGG", 4);
     refused(&w, "a byte-swapped (big-endian) GGUF file; little-endian is expected");
-    memcpy(w.bytes, "GGML", 4);
+    memcpy(w.data, "GGML", 4);
     refused(&w, "not a GGUF file");
     w.size = 3;
     refused(&w, "too short for a GGUF file");
-    writer_free(&w);
+    rf_gguf_bytes_free(&w);
 }
 
 static void wrong_keys(void **state)
 {
     static char longer[300];
-    gguf_writer w = {0};
+    rf_gguf_bytes w = {0};
 
     (void)state;
     memset(longer, 'x', sizeof longer - 1);
@@ -225,15 +226,15 @@ static void wrong_keys(void **state)
     REFUSED("general.alignment: expected a power of two, the file has 0", r.alignment = 0);
     REFUSED("general.alignment: expected a power of two, the file has 24", r.alignment = 24);
     REFUSED("general.alignment: 2097152 is out of range", r.alignment = 1 << 21);
-    REFUSED("general.alignment: -128 is out of range", r.alignment_type = W_I8; r.alignment = 128);
-    REFUSED("general.alignment: expected an integer, the file has a number", r.alignment_type = W_F32);
-    writer_free(&w);
+    REFUSED("general.alignment: -128 is out of range", r.alignment_type = RF_GGUF_I8; r.alignment = 128);
+    REFUSED("general.alignment: expected an integer, the file has a number", r.alignment_type = RF_GGUF_F32);
+    rf_gguf_bytes_free(&w);
 }
 
 static void wrong_tensors(void **state)
 {
     static char longer[300];
-    gguf_writer w = {0};
+    rf_gguf_bytes w = {0};
 
     (void)state;
     memset(longer, 'x', sizeof longer - 1);
@@ -257,7 +258,7 @@ static void wrong_tensors(void **state)
     REFUSED("tensors a and b overlap", r.offsets[1] = 32);
     REFUSED("overlap", r.offsets[1] = 0);
     REFUSED("overlap", r.offsets[0] = 64; r.offsets[1] = 32);
-    writer_free(&w);
+    rf_gguf_bytes_free(&w);
 }
 
 static void wrong_arrays(void **state)
@@ -267,32 +268,33 @@ static void wrong_arrays(void **state)
         uint64_t count;
         const char *sentence;
     } cases[] = {
-        {W_ARRAY, 1, "k: unknown type 9 of array elements"},
+        {RF_GGUF_ARRAY, 1, "k: unknown type 9 of array elements"},
         {13, 1, "k: unknown type 13 of array elements"},
-        {W_U8, 17, "an array is longer than the file"},
-        {W_F64, 3, "an array is longer than the file"},
-        {W_F64, (uint64_t)1 << 61, "an array is longer than the file"}, /* times 8 is 0 */
-        {W_STRING, 3, "an array is longer than the file"},
-        {W_STRING, UINT64_MAX, "an array is longer than the file"},
-        {W_STRING, 2, "a string is longer than the file"},
+        {RF_GGUF_U8, 17, "an array is longer than the file"},
+        {RF_GGUF_F64, 3, "an array is longer than the file"},
+        {RF_GGUF_F64, (uint64_t)1 << 61, "an array is longer than the file"}, /* times 8 is 0 */
+        {RF_GGUF_STRING, 3, "an array is longer than the file"},
+        {RF_GGUF_STRING, UINT64_MAX, "an array is longer than the file"},
+        {RF_GGUF_STRING, 2, "a string is longer than the file"},
     };
-    gguf_writer w = {0};
+    rf_gguf_bytes w = {0};
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        writer_begin(&w, 3, 0, 1);
-        writer_array(&w, "k", cases[i].element, cases[i].count);
-        writer_put(&w, 0, 8);
-        writer_put(&w, UINT64_MAX, 8); /* the length of the second string */
+        w.size = 0;
+        rf_gguf_put_start(&w, 3, 0, 1);
+        rf_gguf_key_array(&w, "k", cases[i].element, cases[i].count);
+        rf_gguf_put(&w, 0, 8);
+        rf_gguf_put(&w, UINT64_MAX, 8); /* the length of the second string */
         refused(&w, cases[i].sentence);
     }
-    writer_free(&w);
+    rf_gguf_bytes_free(&w);
 }
 
 /* Every beginning of a small file. */
 static void cut_anywhere(void **state)
 {
-    gguf_writer w = {0};
+    rf_gguf_bytes w = {0};
     rf_error err;
     size_t whole;
 
@@ -300,11 +302,11 @@ static void cut_anywhere(void **state)
     cook(&w, &good);
     whole = w.size;
     for (w.size = 1; w.size < whole; w.size++) {
-        writer_save(&w, path);
+        gguf_save(&w, path);
         if (opens(&err))
             fail_msg("opened with %zu of %zu bytes", w.size, whole);
     }
-    writer_free(&w);
+    rf_gguf_bytes_free(&w);
 }
 
 /* ---- The micro pair */
@@ -345,9 +347,9 @@ static void walk_value(specimen *s, uint64_t type)
 {
     static const size_t bytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
-    if (type == W_STRING) {
+    if (type == RF_GGUF_STRING) {
         s->at += walk(s, 8, "a string's length");
-    } else if (type == W_ARRAY) {
+    } else if (type == RF_GGUF_ARRAY) {
         uint64_t element = walk(s, 4, "an array's type"), count = walk(s, 8, "an array's count");
 
         for (uint64_t i = 0; i < count; i++)
@@ -569,24 +571,25 @@ static bool opens_in_child(void)
     return WEXITSTATUS(status) == 0;
 }
 
-static void many_tensors(gguf_writer *w, size_t n, bool same_names)
+static void many_tensors(rf_gguf_bytes *w, size_t n, bool same_names)
 {
     static const uint64_t dims[4] = {8};
     char name[65]; /* long beginnings in common: the dearest to compare */
 
-    writer_begin(w, 3, n, 0);
+    w->size = 0;
+    rf_gguf_put_start(w, 3, n, 0);
     memset(name, 'x', sizeof name);
     for (size_t i = 0; i < n; i++) {
         snprintf(name + 50, 15, "%zu", same_names ? 7 : i);
-        writer_tensor(w, name, dims, RF_TYPE_F32, 32 * i);
+        gguf_tensor(w, name, dims, RF_TYPE_F32, 32 * i);
     }
-    writer_data(w, 32, 32 * n);
-    writer_save(w, path);
+    gguf_data(w, 32, 32 * n);
+    gguf_save(w, path);
 }
 
 static void greatest_headers(void **state)
 {
-    gguf_writer w = {0};
+    rf_gguf_bytes w = {0};
     size_t n = (size_t)1 << 17;
 
     (void)state;
@@ -596,41 +599,43 @@ static void greatest_headers(void **state)
     assert_false(opens_in_child());
     many_tensors(&w, n + 1, false);
     refused(&w, "131073 tensors are claimed, at most 131072 are expected");
-    writer_begin(&w, 3, 0, 1 << 16);
+    w.size = 0;
+    rf_gguf_put_start(&w, 3, 0, 1 << 16);
     for (size_t i = 0; i < 1 << 16; i++) {
         char name[32];
 
         snprintf(name, sizeof name, "key.%zu", i);
-        writer_scalar(&w, name, W_BOOL, 1);
+        rf_gguf_key_scalar(&w, name, RF_GGUF_BOOL, 1);
     }
-    writer_save(&w, path);
+    gguf_save(&w, path);
     assert_true(opens_in_child());
-    writer_free(&w);
+    rf_gguf_bytes_free(&w);
 }
 
 /* Strings of no length, as many as a header can hold; in a file that goes on behind it. */
 static void millions_of_strings(void **state)
 {
-    gguf_writer w = {0};
+    rf_gguf_bytes w = {0};
     size_t n = ((size_t)64 << 20) / 8 - 8;
 
     (void)state;
-    writer_begin(&w, 3, 0, 1);
-    writer_array(&w, "k", W_STRING, n);
-    writer_save(&w, path);
+    rf_gguf_put_start(&w, 3, 0, 1);
+    rf_gguf_key_array(&w, "k", RF_GGUF_STRING, n);
+    gguf_save(&w, path);
     assert_int_equal(truncate(path, (off_t)(w.size + 8 * n)), 0);
     assert_true(opens_in_child());
     w.size -= 8;
-    writer_put(&w, 1u << 30, 8);
-    writer_save(&w, path);
+    rf_gguf_put(&w, 1u << 30, 8);
+    gguf_save(&w, path);
     assert_int_equal(truncate(path, (off_t)1 << 34), 0); /* sparse: takes no room */
     assert_false(opens_in_child());
-    writer_begin(&w, 3, 0, 1); /* one array of bytes that is longer than a header may be */
-    writer_array(&w, "k", W_U8, (uint64_t)1 << 33);
-    writer_save(&w, path);
+    w.size = 0;
+    rf_gguf_put_start(&w, 3, 0, 1); /* one array of bytes that is longer than a header may be */
+    rf_gguf_key_array(&w, "k", RF_GGUF_U8, (uint64_t)1 << 33);
+    gguf_save(&w, path);
     assert_int_equal(truncate(path, (off_t)1 << 34), 0);
     assert_false(opens_in_child());
-    writer_free(&w);
+    rf_gguf_bytes_free(&w);
 }
 
 static int make_path(void **state)
