@@ -71,5 +71,7 @@ void rf_selector_scores(const rf_selector *s, int32_t prev, const float *r_row, 
 
 /* As rf_qwen35_state_hash; of windowed layers the last `window` positions. */
 uint64_t rf_dflash_state_hash(rf_dflash *m, size_t slot, int64_t n);
+/* As rf_qwen35_fill. */
+int rf_dflash_fill(rf_dflash *m, size_t slot, int64_t n, rf_error *err);
 
 #endif

@@ -91,6 +91,9 @@ uint64_t rf_qwen35_state_hash(rf_qwen35 *m, size_t slot, int64_t n);
 /* The same of the MTP entries 1 .. n - 1: only for slots drafted by MTP (others leave theirs alone). 0 without an MTP
  * head here. */
 uint64_t rf_qwen35_mtp_state_hash(rf_qwen35 *m, size_t slot, int64_t n);
+/* For measurements: the slot's caches (the MTP head's too) hold positions [0, n) as if they had been processed; numbers
+ * are made up. -1: no memory. */
+int rf_qwen35_fill(rf_qwen35 *m, size_t slot, int64_t n, rf_error *err);
 /* Residual stream after every trunk block held here, for golden tests. Copies are only made after rf_qwen35_trace(m,
  * true), which allocates. */
 void rf_qwen35_trace(rf_qwen35 *m, bool on);

@@ -4,17 +4,22 @@
 #include "qwen35_impl.h"
 #include "state.h"
 
+static rf_kv_state kv_state(const rf_qwen35 *m, const rf_kv *kv)
+{
+    return (rf_kv_state){m->b,
+                         kv,
+                         m->kv_heads,
+                         m->heads,
+                         m->p.n_head / m->p.n_head_kv,
+                         m->p.head_dim,
+                         m->env.sizes.type_k,
+                         m->env.sizes.type_v};
+}
+
 /* KV heads [first_pos, n) of one block. A KV head that a lower rank holds too is that rank's. */
 static uint64_t attention_hash(rf_qwen35 *m, const rf_kv *kv, size_t layer, size_t slot, int64_t first_pos, int64_t n)
 {
-    rf_kv_state s = {m->b,
-                     kv,
-                     m->kv_heads,
-                     m->heads,
-                     m->p.n_head / m->p.n_head_kv,
-                     m->p.head_dim,
-                     m->env.sizes.type_k,
-                     m->env.sizes.type_v};
+    rf_kv_state s = kv_state(m, kv);
 
     return rf_kv_state_hash(&s, RF_STATE_TRUNK, layer, slot, first_pos, n);
 }
@@ -73,6 +78,21 @@ uint64_t rf_qwen35_mtp_state_hash(rf_qwen35 *m, size_t slot, int64_t n)
     if (!m->with_mtp || !m->tail)
         return 0;
     return attention_hash(m, m->mtp.block.attention.kv, m->p.n_layer, slot, 1, n);
+}
+
+static int fill(rf_qwen35 *m, rf_kv *kv, size_t slot, int64_t n, rf_error *err)
+{
+    rf_kv_state s = kv_state(m, kv);
+
+    return rf_kv_state_fill(&s, kv, slot, n, err);
+}
+
+int rf_qwen35_fill(rf_qwen35 *m, size_t slot, int64_t n, rf_error *err)
+{
+    for (size_t i = 0; i < m->n_layers; i++)
+        if (m->blocks[i].full && fill(m, m->blocks[i].attention.kv, slot, n, err) != 0)
+            return -1;
+    return m->with_mtp && m->tail ? fill(m, m->mtp.block.attention.kv, slot, n, err) : 0;
 }
 
 void rf_qwen35_trace(rf_qwen35 *m, bool on)

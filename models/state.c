@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "half.h"
+
 static uint64_t fnv1a(uint64_t hash, const void *bytes, size_t n)
 {
     const unsigned char *p = bytes;
@@ -43,4 +45,41 @@ uint64_t rf_kv_state_hash(const rf_kv_state *s, rf_state_kind kind, size_t layer
     }
     free(bytes);
     return hash;
+}
+
+#define FILL_POSITIONS 256 /* of a piece that is imported again and again */
+
+/* A piece's elements in the cache type: a fixed sequence of numbers within -1 and 1. */
+static void *fill_piece(uint32_t type, size_t n, uint32_t seed)
+{
+    unsigned char *bytes = malloc(n * element_bytes(type));
+
+    for (size_t i = 0; bytes && i < n; i++) {
+        float x;
+
+        seed = seed * 1664525u + 1013904223u;
+        x = (float)(seed >> 8) * 0x1p-23f - 1.0f;
+        if (type == RF_TYPE_F16)
+            ((uint16_t *)(void *)bytes)[i] = rf_f32_to_f16(x);
+        else
+            ((float *)(void *)bytes)[i] = x;
+    }
+    return bytes;
+}
+
+int rf_kv_state_fill(const rf_kv_state *s, rf_kv *kv, size_t slot, int64_t n, rf_error *err)
+{
+    size_t floats = FILL_POSITIONS * s->head_dim;
+    void *keys = fill_piece(s->type_k, floats, 1), *values = fill_piece(s->type_v, floats, 2);
+    int failed = keys && values ? 0 : rf_fail(err, RF_ERR_MEMORY, "no memory to fill a cache with");
+
+    for (size_t h = 0; !failed && h < s->kv_heads.count; h++)
+        for (int64_t at = 0; at < n; at += FILL_POSITIONS) {
+            size_t count = n - at < FILL_POSITIONS ? (size_t)(n - at) : FILL_POSITIONS;
+
+            s->b->ops->kv_import(s->b, kv, slot, h, at, count, keys, values);
+        }
+    free(keys);
+    free(values);
+    return failed;
 }

@@ -23,4 +23,8 @@ typedef struct {
 uint64_t rf_kv_state_hash(const rf_kv_state *s, rf_state_kind kind, size_t layer, size_t slot, int64_t first,
                           int64_t n);
 
+/* For measurements: positions [0, n) of every KV head held here become what a long prompt might have left, numbers
+ * within -1 and 1 (memory that was never written would be read from one page of zeros). -1: no memory. */
+int rf_kv_state_fill(const rf_kv_state *s, rf_kv *kv, size_t slot, int64_t n, rf_error *err);
+
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "log.h"
 #include "memory.h"
 #include "random_seed.h"
@@ -126,6 +127,8 @@ static int create_backend(rf_job *job, rf_error *err)
         job->backend = rf_cpu_create(job->topology.n_threads, "auto", &mine);
         failed = job->backend ? 0 : -1;
     }
+    if (!failed && job->options->time_ops)
+        failed = (job->timers = rf_op_timers_create(job->backend, &mine)) ? 0 : -1;
     return agree(failed, &mine, err);
 }
 
@@ -152,6 +155,7 @@ static int create_engine(rf_job *job, rf_error *err)
     rf_progress progress;
     rf_error mine = {RF_OK, ""};
     rf_engine_spec *s = &job->engine_spec;
+    double start = rf_seconds();
 
     *s = (rf_engine_spec){job->files.target_file, job->files.drafter_file, &job->files.target,
                           job->files.has_drafter ? &job->files.drafter : NULL, job->files.with_mtp, &job->shard, job->sizes,
@@ -159,6 +163,7 @@ static int create_engine(rf_job *job, rf_error *err)
     rf_progress_begin(&progress, "loading", "MiB");
     job->engine = rf_engine_create(job->backend, job->world, job->inner, s, &mine);
     rf_progress_end(&progress);
+    job->load_seconds = rf_seconds() - start;
     return agree(!job->engine, &mine, err);
 }
 
@@ -227,16 +232,33 @@ int rf_job_start(rf_job *job, const rf_options *options, size_t n_slots, bool al
     return create_leader(job, err);
 }
 
-void rf_job_stop(rf_job *job)
+static void destroy_engine(rf_job *job)
 {
     rf_leader_destroy(job->leader);
     rf_selector_destroy(job->selector);
     rf_chat_destroy(job->chat);
     rf_tokenizer_destroy(job->tokenizer);
     rf_engine_destroy(job->engine);
+    job->leader = NULL;
+    job->selector = NULL;
+    job->chat = NULL;
+    job->tokenizer = NULL;
+    job->engine = NULL;
+}
+
+int rf_job_reload(rf_job *job, rf_error *err)
+{
+    destroy_engine(job);
+    return create_engine(job, err) != 0 || create_leader(job, err) != 0 ? -1 : 0;
+}
+
+void rf_job_stop(rf_job *job)
+{
+    destroy_engine(job);
     if (job->inner != job->world)
         rf_comm_destroy(job->inner);
     rf_comm_destroy(job->world);
+    rf_op_timers_destroy(job->timers);
     if (job->backend)
         job->backend->ops->destroy(job->backend);
     rf_plan_destroy(job->plan);

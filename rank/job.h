@@ -4,6 +4,7 @@
 #define RF_JOB_H
 
 #include "../src/chat.h"
+#include "../src/op_timers.h"
 #include "../src/options.h"
 #include "round.h"
 #include "topology.h"
@@ -30,6 +31,8 @@ typedef struct {
     rf_backend *backend;
     rf_comm *world, *inner;
     rf_engine *engine;
+    double load_seconds;            /* what making the engine took: weights read and packed, caches */
+    rf_op_timers *timers;           /* NULL unless options->time_ops */
     /* leader only */
     rf_tokenizer *tokenizer;
     rf_chat *chat;                  /* NULL with --raw */
@@ -42,6 +45,8 @@ const char *rf_drafter_name(rf_drafter drafter); /* "none", "draft-mtp", "draft-
 /* Loads every drafter the files offer when all_drafters (tests), else the one that drafts. n_slots live sequences. */
 int rf_job_start(rf_job *job, const rf_options *options, size_t n_slots, bool all_drafters, rf_error *err);
 void rf_job_stop(rf_job *job);
+/* For measurements: the engine (and the leader) once more from the files. On failure only rf_job_stop is left. */
+int rf_job_reload(rf_job *job, rf_error *err);
 bool rf_job_leads(void);
 /* Followers: commands until QUIT, whose exit code is returned. */
 int rf_job_follow(rf_job *job);

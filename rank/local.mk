@@ -25,3 +25,8 @@ rank_system_libraries = $(MPI_LIBS) $(HWLOC_LIBS) $(PCRE2_LIBS) $(JANSSON_LIBS)
 bin_PROGRAMS += rankflash
 rankflash_SOURCES = src/main.c
 rankflash_LDADD = $(rank_libraries) $(rank_system_libraries)
+
+bin_PROGRAMS += rankflash-bench
+rankflash_bench_SOURCES = rank/bench.c rank/bench.h rank/bench_allreduce.c rank/bench_compare.c rank/bench_limits.c \
+	rank/bench_load.c rank/bench_options.c rank/bench_report.c rank/bench_steps.c rank/bench_work.c
+rankflash_bench_LDADD = $(rank_libraries) $(rank_system_libraries)

@@ -318,19 +318,33 @@ static void verify(rf_leader *l, rf_sequence *const *live, size_t n)
     rf_chooser_begin(&l->chooser, l, rows);
 }
 
+/* Whether draft j stands, given the token drawn in its place; a simulated acceptance replaces that token. */
+static bool stands(const rf_sequence *s, size_t j, int32_t *token)
+{
+    if (j >= s->n_drafts)
+        return false;
+    if (!s->simulated)
+        return *token == s->drafts[j];
+    if (j < s->simulated_accepts)
+        *token = s->drafts[j];
+    return j < s->simulated_accepts;
+}
+
 /* Draws along the rows of one sequence until a draft differs or the sequence stops; what was drawn is committed by the next command. */
 static int accept(rf_leader *l, rf_sequence *s, size_t first_row, rf_error *err)
 {
     for (size_t j = 0;; j++) {
         int64_t position = s->n + 1 + (int64_t)j;
         int32_t token;
+        bool stood;
 
         if (rf_choose(&l->chooser, l, s, first_row + j, position, &token, err) != 0)
             return -1;
+        stood = stands(s, j, &token);
         s->fresh[j] = token;
         s->n_commit = j + 1;
         s->stop = take_token(l, s, token, position, rf_chooser_hash(&l->chooser, first_row + j));
-        if (s->stop != RF_STOP_NONE || j >= s->n_drafts || token != s->drafts[j]) {
+        if (s->stop != RF_STOP_NONE || !stood) {
             rf_stats_round(&s->stats, s->n_drafts, j);
             return 0;
         }

@@ -31,6 +31,8 @@ struct rf_sequence {
      * the leader was created with hashes). */
     rf_stop (*on_token)(void *context, int32_t token, int64_t position, uint64_t hash);
     void *context;
+    bool simulated;           /* for measurements: the first simulated_accepts drafts of a round count as accepted, and no other, */
+    size_t simulated_accepts; /* whatever the target says */
     /* state */
     int64_t n;             /* committed positions */
     int32_t fresh[RF_MAX_BLOCK]; /* accepted drafts and the anchor since the last commit */

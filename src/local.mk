@@ -4,6 +4,7 @@ libbase_a_SOURCES = \
 	src/bpe.c src/bpe.h \
 	src/byte_table.c src/byte_table.h \
 	src/chat.c src/chat.h \
+	src/clock.h \
 	src/console.c src/console.h \
 	src/detokenizer.c \
 	src/error.c src/error.h \
@@ -16,6 +17,7 @@ libbase_a_SOURCES = \
 	src/launcher.c src/launcher.h \
 	src/log.c src/log.h \
 	src/modes.h \
+	src/op_timers.c src/op_timers.h \
 	src/options.c src/options.h \
 	src/options_help.c src/options_prompt.c \
 	src/options_table.c src/options_table.h src/options_values.c \

@@ -6,7 +6,7 @@
 
 #include "options_table.h"
 
-static void set_defaults(rf_options *o)
+void rf_options_defaults(rf_options *o)
 {
     *o = (rf_options){
         .spec_n_max = -1,
@@ -87,17 +87,22 @@ static int do_escapes(rf_options *o, rf_error *err)
     return 0;
 }
 
+int rf_options_check(rf_options *o, rf_error *err)
+{
+    if (check_model(o, err) < 0 || check_split(o, err) < 0 || check_text(o, err) < 0)
+        return -1;
+    return do_escapes(o, err);
+}
+
 int rf_options_parse(rf_options *o, int argc, char **argv, rf_error *err)
 {
     int result;
 
-    set_defaults(o);
+    rf_options_defaults(o);
     result = rf_flags_parse(rf_option_set(), o, argc, argv, err);
     if (result < 0 || o->action == RF_ACTION_HELP || o->action == RF_ACTION_VERSION)
         return result;
-    if (check_model(o, err) < 0 || check_split(o, err) < 0 || check_text(o, err) < 0)
-        return -1;
-    return do_escapes(o, err);
+    return rf_options_check(o, err);
 }
 
 void rf_options_free(rf_options *o)

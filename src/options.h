@@ -71,6 +71,7 @@ typedef struct {
     /* Reports */
     int32_t plan_ranks; /* 0: not given */
     bool check, json, verbose;
+    bool time_ops; /* no flag: a program that measures asks for op_timers.h */
 
     /* One sentence for every flag that was accepted and changes nothing here; the leader prints them. Owned. */
     char **notices;
@@ -84,6 +85,10 @@ typedef struct {
  * (RF_ERR_USAGE, one sentence). Either way pair with rf_options_free. With --help or --version the action says so and
  * the rest is not read. */
 int rf_options_parse(rf_options *o, int argc, char **argv, rf_error *err);
+/* Its parts, for a program with flags of its own that takes over some of these (options_table.h): what stands before a
+ * flag is read, and the checks after the last. */
+void rf_options_defaults(rf_options *o);
+int rf_options_check(rf_options *o, rf_error *err);
 void rf_options_free(rf_options *o);
 /* -f: reads the whole file into o->prompt (leader only). 0 also without -f. */
 int rf_options_load_prompt(rf_options *o, rf_error *err);
