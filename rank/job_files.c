@@ -1,41 +1,13 @@
 #include "config.h"
 
-#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "demo_pair.h"
 #include "job.h"
 #include "log.h"
-
-#define DEMO_TARGET "factbook-tiny-Q8_0.gguf"
-#define DEMO_DRAFTER "factbook-tiny-DFlash2-Q8_0.gguf"
-
-/* Beside the program (installed anywhere), where make install put it, in the source tree. */
-static bool find_demo(char *folder, size_t size)
-{
-    char exe[PATH_MAX], beside[PATH_MAX + 64], probe[PATH_MAX + 128];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    const char *places[] = {NULL, RF_DATA_DIR "/factbook-tiny", RF_SOURCE_DIR "/share/factbook-tiny"};
-
-    if (n > 0) {
-        exe[n] = 0;
-        snprintf(beside, sizeof beside, "%s/../share/rankflash/factbook-tiny", dirname(exe));
-        places[0] = beside;
-    }
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        if (!places[i])
-            continue;
-        snprintf(probe, sizeof probe, "%s/%s", places[i], DEMO_TARGET);
-        if (access(probe, R_OK) != 0)
-            continue;
-        snprintf(folder, size, "%s", places[i]);
-        return true;
-    }
-    return false;
-}
 
 static char *joined(const char *folder, const char *name)
 {
@@ -55,11 +27,12 @@ static int resolve_paths(rf_job_files *f, const rf_options *o, rf_error *err)
         f->target_path = strdup(o->model);
         f->drafter_path = o->draft_model ? strdup(o->draft_model) : NULL;
     } else {
-        if (!find_demo(folder, sizeof folder))
-            return rf_fail(err, RF_ERR_FILE, "the demo pair (" DEMO_TARGET ") is not in %s/factbook-tiny; give a model with -m", RF_DATA_DIR);
+        if (!rf_demo_folder(folder, sizeof folder))
+            return rf_fail(err, RF_ERR_FILE, "the demo pair (" RF_DEMO_TARGET ") is not in %s; give a model with -m",
+                           rf_demo_installed());
         f->demo = true;
-        f->target_path = joined(folder, DEMO_TARGET);
-        f->drafter_path = o->draft_model ? strdup(o->draft_model) : joined(folder, DEMO_DRAFTER);
+        f->target_path = joined(folder, RF_DEMO_TARGET);
+        f->drafter_path = o->draft_model ? strdup(o->draft_model) : joined(folder, RF_DEMO_DRAFTER);
     }
     if (!f->target_path || ((o->draft_model || f->demo) && !f->drafter_path))
         return rf_fail(err, RF_ERR_MEMORY, "no memory for a path");

@@ -1,6 +1,5 @@
 # What a rank is: plan, binding, commands, leader and follower; and the program.
 noinst_LIBRARIES += librank.a
-librank_a_CPPFLAGS = $(AM_CPPFLAGS) -DRF_DATA_DIR=\"$(pkgdatadir)\" -DRF_SOURCE_DIR=\"$(abs_top_srcdir)\"
 librank_a_SOURCES = \
 	rank/choose.c rank/leader.h \
 	rank/collect.c rank/collect.h \
@@ -19,7 +18,8 @@ librank_a_SOURCES = \
 	rank/topology.c rank/topology.h
 
 # Everything below the program, highest room first.
-rank_libraries = librank.a libmodels.a libcollectives.a $(cpu_libraries) libbase.a
+model_libraries = libmodels.a libcollectives.a $(cpu_libraries) libbase.a
+rank_libraries = librank.a $(model_libraries)
 rank_system_libraries = $(MPI_LIBS) $(HWLOC_LIBS) $(PCRE2_LIBS) $(JANSSON_LIBS)
 
 bin_PROGRAMS += rankflash

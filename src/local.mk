@@ -1,11 +1,13 @@
 # What knows nothing of ranks or models.
 noinst_LIBRARIES += libbase.a
+libbase_a_CPPFLAGS = $(AM_CPPFLAGS) -DRF_DATA_DIR=\"$(pkgdatadir)\" -DRF_SOURCE_DIR=\"$(abs_top_srcdir)\"
 libbase_a_SOURCES = \
 	src/bpe.c src/bpe.h \
 	src/byte_table.c src/byte_table.h \
 	src/chat.c src/chat.h \
 	src/clock.h \
 	src/console.c src/console.h \
+	src/demo_pair.c src/demo_pair.h \
 	src/detokenizer.c \
 	src/error.c src/error.h \
 	src/flags.c src/flags.h src/flags_values.c \
@@ -30,3 +32,10 @@ libbase_a_SOURCES = \
 	src/text.c src/text.h \
 	src/tokenizer.c src/tokenizer.h src/tokenizer_gguf.c \
 	src/utf8.c src/utf8.h
+
+# Models with random weights.
+bin_PROGRAMS += rankflash-synth
+synth_sources = src/synth_files.c src/synth_files.h src/synth_options.c src/synth_options.h \
+	src/synth_vocabulary.c src/synth_vocabulary.h src/synth_weights.c src/synth_weights.h
+rankflash_synth_SOURCES = src/synth_main.c $(synth_sources)
+rankflash_synth_LDADD = $(model_libraries) $(rank_system_libraries)

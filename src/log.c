@@ -6,6 +6,7 @@
 
 static bool speaker = true;
 static bool verbose_wanted;
+static const char *program = "rankflash";
 
 void rf_log_set_speaker(bool speaks)
 {
@@ -15,6 +16,11 @@ void rf_log_set_speaker(bool speaks)
 void rf_log_set_verbose(bool verbose)
 {
     verbose_wanted = verbose;
+}
+
+void rf_log_set_program(const char *name)
+{
+    program = name;
 }
 
 static void write_line(const char *prefix, const char *format, va_list arguments)
@@ -57,7 +63,10 @@ void rf_log_warn(const char *format, ...)
 
 void rf_log_error(const char *format, ...)
 {
-    LINE("rankflash: ");
+    char prefix[40];
+
+    snprintf(prefix, sizeof prefix, "%s: ", program);
+    LINE(prefix);
 }
 
 void rf_log_verbose(const char *format, ...)

@@ -9,7 +9,7 @@ tests_test_options_SOURCES = tests/test_options.c tests/check.h
 tests_test_options_LDADD = $(UNIT_LIBS)
 check_PROGRAMS += tests/test_options_docs
 TESTS += tests/test_options_docs
-tests_test_options_docs_SOURCES = tests/test_options_docs.c tests/check.h
+tests_test_options_docs_SOURCES = tests/test_options_docs.c src/synth_options.c src/synth_options.h tests/check.h
 tests_test_options_docs_CPPFLAGS = $(AM_CPPFLAGS) -DRF_DOCS=\"$(abs_top_srcdir)/docs\"
 tests_test_options_docs_LDADD = $(UNIT_LIBS)
 tests_test_launcher_SOURCES = tests/test_launcher.c tests/check.h
@@ -125,3 +125,14 @@ tests_make_27b_SOURCES = tests/make_27b.c
 tests_make_27b_LDADD = libbase.a
 TESTS += tests/plan.sh
 EXTRA_DIST += tests/plan.sh
+
+# Models with random weights.
+TESTS += tests/synth.sh
+EXTRA_DIST += tests/synth.sh
+if HAVE_CMOCKA
+check_PROGRAMS += tests/test_synth
+TESTS += tests/test_synth
+tests_test_synth_SOURCES = tests/test_synth.c src/synth_options.c src/synth_options.h src/synth_weights.c \
+	src/synth_weights.h tests/check.h
+tests_test_synth_LDADD = libbase.a $(CMOCKA_LIBS)
+endif

@@ -1,7 +1,7 @@
-/* docs/cli.md and the manual page list the flags of the table, in its order and words.
+/* The pages of a program list the flags of its table, in its order and words.
  *
- * `test_options_docs markdown` and `test_options_docs man` print the list as it should be, to put into the documents.
- */
+ * `test_options_docs PROGRAM markdown` and `test_options_docs PROGRAM man` print the list as it should be, to put into
+ * the documents. */
 #include "config.h"
 
 #include <stdio.h>
@@ -10,6 +10,17 @@
 
 #include "check.h"
 #include "options_table.h"
+#include "synth_options.h"
+
+typedef struct {
+    const char *program, *markdown, *man;
+    const rf_flag_set *(*set)(void);
+} pages;
+
+static const pages programs[] = {
+    {"rankflash", RF_DOCS "/cli.md", RF_DOCS "/rankflash.1", rf_option_set},
+    {"rankflash-synth", RF_DOCS "/synth.md", RF_DOCS "/rankflash-synth.1", rf_synth_flags},
+};
 
 static void escaped(FILE *out, const char *text, const char *special, const char *with)
 {
@@ -64,10 +75,9 @@ static void man_row(FILE *out, const rf_flag *row)
     fputc('\n', out);
 }
 
-static void print_list(FILE *out, const char *heading, void (*print_row)(FILE *, const rf_flag *), const char *gap)
+static void print_list(const rf_flag_set *set, FILE *out, const char *heading,
+                       void (*print_row)(FILE *, const rf_flag *), const char *gap)
 {
-    const rf_flag_set *set = rf_option_set();
-
     for (int group = 0; group < set->n_groups; group++) {
         fprintf(out, "%s %s\n%s", heading, set->groups[group], gap);
         for (size_t i = 0; i < set->n_rows; i++)
@@ -77,14 +87,14 @@ static void print_list(FILE *out, const char *heading, void (*print_row)(FILE *,
     }
 }
 
-static void print_markdown(FILE *out)
+static void print_markdown(const rf_flag_set *set, FILE *out)
 {
-    print_list(out, "###", markdown_row, "\n");
+    print_list(set, out, "###", markdown_row, "\n");
 }
 
-static void print_man(FILE *out)
+static void print_man(const rf_flag_set *set, FILE *out)
 {
-    print_list(out, ".SS", man_row, "");
+    print_list(set, out, ".SS", man_row, "");
 }
 
 static char *read_file(const char *path)
@@ -100,13 +110,14 @@ static char *read_file(const char *path)
 }
 
 /* The document holds the list as one piece, and no line elsewhere that looks like a flag's. */
-static void holds_the_list(const char *path, void (*print)(FILE *), const char *mark)
+static void holds_the_list(const char *path, const rf_flag_set *set, void (*print)(const rf_flag_set *, FILE *),
+                           const char *mark)
 {
     char *document = read_file(path), *list, *found;
     size_t length, marks = 0;
     FILE *out = open_memstream(&list, &length);
 
-    print(out);
+    print(set, out);
     fclose(out);
     found = strstr(document, list);
     if (!found) { /* name the first line that differs */
@@ -123,28 +134,38 @@ static void holds_the_list(const char *path, void (*print)(FILE *), const char *
     free(document);
 }
 
-static void markdown_page(void **state)
+static void markdown_pages(void **state)
 {
     (void)state;
-    holds_the_list(RF_DOCS "/cli.md", print_markdown, "\n- `-");
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        holds_the_list(programs[i].markdown, programs[i].set(), print_markdown, "\n- `-");
 }
 
-static void manual_page(void **state)
+static void manual_pages(void **state)
 {
     (void)state;
-    holds_the_list(RF_DOCS "/rankflash.1", print_man, "\n.TP\n\\fB\\-");
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        holds_the_list(programs[i].man, programs[i].set(), print_man, "\n.TP\n\\fB\\-");
+}
+
+static int print_for(const char *program, const char *kind)
+{
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        if (strcmp(programs[i].program, program) == 0) {
+            (strcmp(kind, "man") == 0 ? print_man : print_markdown)(programs[i].set(), stdout);
+            return 0;
+        }
+    return 2;
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(markdown_page),
-        cmocka_unit_test(manual_page),
+        cmocka_unit_test(markdown_pages),
+        cmocka_unit_test(manual_pages),
     };
 
-    if (argc == 2 && strcmp(argv[1], "markdown") == 0)
-        return print_markdown(stdout), 0;
-    if (argc == 2 && strcmp(argv[1], "man") == 0)
-        return print_man(stdout), 0;
+    if (argc == 3)
+        return print_for(argv[1], argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
