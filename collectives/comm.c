@@ -13,7 +13,6 @@
 #endif
 
 #define STAGE_FLOATS (RF_STAGE_BYTES / sizeof(float))
-#define TWO_SHOT_BYTES ((size_t)32 << 10) /* node sums of one rank above this are scattered by columns */
 
 struct rf_comm {
     rf_backend *b;
@@ -186,7 +185,7 @@ void rf_comm_sum_host(rf_comm *c, const rf_sum_plan *p, size_t n, const float *n
     for (size_t at = 0; at < n; at += piece) {
         size_t count = n - at < piece ? n - at : piece;
 
-        if (most * count * sizeof(float) <= TWO_SHOT_BYTES)
+        if (most * count * sizeof(float) <= RF_TWO_SHOT_BYTES)
             one_shot(c, p, nodes + at, n, count, out + at);
         else
             two_shot(c, p, nodes + at, n, count, out + at);

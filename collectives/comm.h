@@ -53,6 +53,7 @@ const rf_range *rf_sum_plan_nodes(const rf_sum_plan *p, int rank); /* global uni
  * [0, n) from sums[r] = rank r's node sums, node stride `stride` floats. Order: sum_tree.h. */
 void rf_sum_plan_finish(const rf_sum_plan *p, const float *const *sums, size_t stride, size_t n, float *out);
 
+#define RF_TWO_SHOT_BYTES ((size_t)32 << 10) /* node sums of one rank above this are scattered by columns */
 /* out[row][E] = the whole sum, on every rank, from this rank's node sums [node][row][E] (packed). RF_ALLREDUCE_ORDERED:
  * the tree, one-shot for small payloads and two-shot (scatter by columns, finish, allgather) for large ones, same bits.
  * RF_ALLREDUCE_MPI: nodes are added locally and MPI_Allreduce does the rest. out is packed [n_rows][n_cols]. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "bench.h"
+#include "bench_file.h"
 #include "launcher.h"
 #include "log.h"
 
@@ -62,7 +63,7 @@ static int measure(bench *b, rf_error *err)
 static int check_old(const bench_options *o, rf_error *err)
 {
     rf_error mine = {RF_OK, ""};
-    json_t *old = o->compare && rf_job_leads() ? bench_load_old(o->compare, &mine) : NULL;
+    json_t *old = o->compare && rf_job_leads() ? rf_bench_file_load(o->compare, &mine) : NULL;
 
     json_decref(old);
     return rf_world_agree(&mine, err);

@@ -164,6 +164,5 @@ void bench_print_csv(const bench *b, FILE *out);
 /* Prints a line for every figure both have. 0; 1: something is worse than the tolerance allows (if there is one); -1
  * and *err. */
 int bench_compare(const json_t *now, const char *path, double tolerance, FILE *out, rf_error *err);
-json_t *bench_load_old(const char *path, rf_error *err); /* NULL and *err: no bench file */
 
 #endif

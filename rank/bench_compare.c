@@ -5,24 +5,7 @@
 #include <string.h>
 
 #include "bench.h"
-
-json_t *bench_load_old(const char *path, rf_error *err)
-{
-    json_error_t why;
-    json_t *old = json_load_file(path, 0, &why);
-    const char *program = json_string_value(json_object_get(old, "program"));
-
-    if (!old) {
-        rf_fail(err, RF_ERR_FILE, "%s: %s; expected what rankflash-bench --json printed", path, why.text);
-        return NULL;
-    }
-    if (program && strcmp(program, "rankflash-bench") == 0 && json_integer_value(json_object_get(old, "schema")) == 1 &&
-        json_is_array(json_object_get(old, "figures")))
-        return old;
-    json_decref(old);
-    rf_fail(err, RF_ERR_FILE, "%s: expected what rankflash-bench --json printed (schema 1)", path);
-    return NULL;
-}
+#include "bench_file.h"
 
 /* What tells figures apart. */
 static const char *const keys[] = {"figure", "drafter", "transport", "depth", "rows", "accepted", "payload_bytes"};
@@ -88,7 +71,7 @@ static void compare_figure(comparison *c, const json_t *old, const json_t *now)
 
 int bench_compare(const json_t *now, const char *path, double tolerance, FILE *out, rf_error *err)
 {
-    json_t *old = bench_load_old(path, err), *before, *after;
+    json_t *old = rf_bench_file_load(path, err), *before, *after;
     comparison c = {out, tolerance, 0, 0};
     size_t i, k;
 

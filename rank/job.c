@@ -10,6 +10,7 @@
 #include "clock.h"
 #include "log.h"
 #include "memory.h"
+#include "plan_machine.h"
 #include "random_seed.h"
 #include "progress.h"
 #include "topology.h"
@@ -303,6 +304,18 @@ void rf_job_sequence(const rf_job *job, int32_t slot, rf_sequence *s)
     s->n_predict = o->n_predict;
 }
 
+static int print_cost(const rf_job *job, FILE *out, rf_error *err)
+{
+    char source[400];
+    rf_cost_wishes w = {.source = source, .chunk = (size_t)job->options->batch};
+
+    if (job->files.spec != RF_DRAFTER_NONE)
+        w.drafts = job->files.n_max;
+    if (rf_machine_choose(job->options, &w.machine, source, sizeof source, err) != 0)
+        return -1;
+    return rf_plan_print_cost(job->plan, &job->sizes, &job->drafter_sizes, &w, out, err);
+}
+
 int rf_job_print_plan(const rf_options *o, FILE *out, rf_error *err)
 {
     rf_job job = {.options = o};
@@ -311,10 +324,14 @@ int rf_job_print_plan(const rf_options *o, FILE *out, rf_error *err)
     if (!failed)
         failed = make_plan(&job, err);
     if (!failed) {
+        size_t ranks = (size_t)rf_plan_spec_of(job.plan)->n_ranks;
+
         make_sizes(&job, 1);
         failed = rf_plan_print(job.plan, rf_cpu_traits(), &job.sizes, &job.drafter_sizes, collect_k(&job),
-                               rf_memory_share(rf_memory_available(), (size_t)rf_plan_spec_of(job.plan)->n_ranks), out, err);
+                               rf_memory_share(rf_memory_available(), ranks), out, err);
     }
+    if (!failed)
+        failed = print_cost(&job, out, err);
     rf_plan_destroy(job.plan);
     rf_job_close(&job.files);
     return failed;

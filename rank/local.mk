@@ -10,6 +10,8 @@ librank_a_SOURCES = \
 	rank/memory.c rank/memory.h \
 	rank/places.c rank/places.h \
 	rank/plan.c rank/plan.h rank/plan_bytes.c rank/plan_cut.c rank/plan_print.c \
+	rank/plan_cost.c rank/plan_cost.h rank/plan_print_cost.c \
+	rank/plan_machine.c rank/plan_machine.h rank/bench_file.c rank/bench_file.h \
 	rank/progress.c rank/progress.h \
 	rank/prompt.c rank/prompt.h \
 	rank/round.c rank/round.h \

@@ -61,6 +61,9 @@ static int check_split(const rf_options *o, rf_error *err)
     if (o->plan_ranks && o->action != RF_ACTION_PLAN)
         return rf_fail(err, RF_ERR_USAGE,
                        "--ranks goes with --plan; the launcher (mpirun -np) says how many ranks run");
+    if (o->action != RF_ACTION_PLAN && (o->cost_bench || o->cost_read > 0 || o->cost_products > 0 ||
+                                        o->cost_reached > 0 || o->cost_latency > 0 || o->cost_link > 0))
+        return rf_fail(err, RF_ERR_USAGE, "--cost-bench, --cost-read and the like go with --plan");
     return 0;
 }
 

@@ -70,6 +70,9 @@ typedef struct {
 
     /* Reports */
     int32_t plan_ranks; /* 0: not given */
+    const char *cost_bench; /* --plan: a report of rankflash-bench whose numbers count; NULL: none */
+    /* --plan: of a rank; 0: not given. GB and G are 10^9. */
+    double cost_read, cost_products, cost_reached, cost_latency, cost_link; /* GB/s, G/s, percent, us, GB/s */
     bool check, json, verbose;
     bool time_ops; /* no flag: a program that measures asks for op_timers.h */
 

@@ -120,6 +120,13 @@ tests_test_plan_SOURCES = tests/test_plan.c tests/check.h
 tests_test_plan_CPPFLAGS = $(AM_CPPFLAGS) -DRF_SHARE=\"$(abs_top_srcdir)/share\"
 tests_test_plan_LDADD = $(rank_libraries) $(rank_system_libraries) $(CMOCKA_LIBS)
 endif
+if HAVE_CMOCKA
+check_PROGRAMS += tests/test_plan_cost
+TESTS += tests/test_plan_cost
+tests_test_plan_cost_SOURCES = tests/test_plan_cost.c tests/check.h
+tests_test_plan_cost_CPPFLAGS = $(AM_CPPFLAGS) -DRF_SHARE=\"$(abs_top_srcdir)/share\"
+tests_test_plan_cost_LDADD = $(rank_libraries) $(rank_system_libraries) $(CMOCKA_LIBS)
+endif
 check_PROGRAMS += tests/make_27b
 tests_make_27b_SOURCES = tests/make_27b.c
 tests_make_27b_LDADD = libbase.a

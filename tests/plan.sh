@@ -43,6 +43,34 @@ account "$target" -m "$work/t.gguf" --spec-type none --ranks 5 # 6,6,6,3,3 heads
 said "KV heads held twice: $((16 * 2 * 256 * 5120 / 32 * 34))"
 grep -Eq '^ +4 +21-24 +3-4\* ' "$work/out" || { fail "rank 4 does not say that its KV head is held twice"; cat "$work/out"; }
 
+# predicts STEP MS FLAGS...: the time of a step, to 0.0001 ms
+predicts() {
+    local step=$1 ms=$2 got
+    shift 2
+    got=$("$top_builddir/rankflash" --plan "$@" 2>&1 | sed -nE "s/^$step +[0-9]+ +[0-9]+ +([0-9.]+) .*/\1/p")
+    awk -v a="$got" -v b="$ms" 'BEGIN {exit !(a > 0 && (a > b ? a - b : b - a) < 0.0002)}' || fail "--plan $*: $step $got ms, expected $ms"
+}
+
+# Times by hand, where only one thing takes time: 1 GB/s is a nanosecond a byte.
+delta=$((48 * ((5120 * (10240 + 6144 + 96) + 6144 * 5120) / 32 * 34 + (4 * 10240 + 96) * 4)))
+attention=$((16 * (5120 * (12288 + 2048) + 6144 * 5120) / 32 * 34))
+ffn=$((64 * 3 * 5120 * 17408 / 32 * 34))
+states=$((48 * 48 * 128 * 128 * 4)) position=$((16 * 2 * 4 * 256 * 2))
+bytes=$((embedding + delta + attention + ffn + norms + 3 * states + position))
+predicts decode "$(awk "BEGIN {printf \"%.4f\", $bytes * 1e-6}")" -m "$work/t.gguf" --spec-type none --cost-read 1 --cost-products 1e9 --cost-reached 100
+products=$((5120 * 248320 + 48 * (5120 * (10240 + 6144 + 96) + 6144 * 5120) + 16 * (5120 * (12288 + 2048) + 6144 * 5120) + 64 * 3 * 5120 * 17408))
+predicts decode "$(awk "BEGIN {printf \"%.4f\", $products * 1e-6}")" -m "$work/t.gguf" --spec-type none --cost-read 1e9 --cost-products 1
+# 128 sums of 20 KB to one other, a command and an answer, of 1 us each, and 1 ns a byte
+predicts decode "$(awk "BEGIN {printf \"%.4f\", (130 * 1000 + 128 * 20480) * 1e-6}")" -m "$work/t.gguf" --spec-type none --ranks 2 \
+    --cost-read 1e9 --cost-products 1e9 --cost-latency 1 --cost-link 1
+# A drafter's round is more than a step and less than two of these.
+"$top_builddir/rankflash" --plan -m "$work/t.gguf" -md "$work/d.gguf" >"$work/out"
+grep -Eq '^a round is 1\.[0-9]+ decode steps: DFlash2 drafts pay above that many tokens a round$' "$work/out" || { fail "no round"; cat "$work/out"; }
+grep -q "numbers of no particular machine" "$work/out" || fail "defaults are not said to be such"
+echo '{"program": "rankflash-bench"}' >"$work/bad.json"
+out=$("$top_builddir/rankflash" --plan -m "$work/t.gguf" --cost-bench "$work/bad.json" 2>&1 >/dev/null)
+[ $? -eq 3 ] && [[ "$out" == *"bad.json: expected what rankflash-bench --json printed"* ]] || fail "a report that is none: $out"
+
 # The same words each time, but for the memory that happens to be free.
 steady() { "$top_builddir/rankflash" --plan -m "$work/t.gguf" --ranks 3 | sed -E 's/ +(fits|does not fit)$//; /^available/d'; }
 [ "$(steady)" = "$(steady)" ] || fail "two plans differ"

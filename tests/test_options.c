@@ -331,6 +331,11 @@ static void reports(void **state)
     EXPECT("--version -c nonsense", o.action == RF_ACTION_VERSION);
     bad("-c nonsense --help", "--ctx-size nonsense");
     bad("--ranks 4", "--ranks goes with --plan");
+    bad("--cost-latency 4", "go with --plan");
+    bad("--cost-bench x.json", "go with --plan");
+    bad("--plan --cost-read 0", "--cost-read 0: expected");
+    bad("--plan --cost-reached 101", "from 1 to 100");
+    EXPECT("--plan --cost-link 12.5", o.cost_link > 12.4 && o.cost_link < 12.6 && o.cost_read <= 0);
     bad("--plan --ranks 0", "from 1 to 65536");
 }
 
