@@ -9,6 +9,7 @@
 #include "launcher.h"
 #include "log.h"
 
+#define JSON_STYLE   (JSON_INDENT(1) | JSON_REAL_PRECISION(6))
 #define MOST_FIGURES 1024 /* more than all lists at their longest ask for */
 
 static int report(const rf_error *err)
@@ -27,16 +28,18 @@ static int print(const bench *b, rf_error *err)
         bench_print_text(b, stdout);
     if (b->options->format == BENCH_CSV)
         bench_print_csv(b, stdout);
-    if (b->options->format == BENCH_JSON || b->options->compare) {
+    if (b->options->format == BENCH_JSON || b->options->compare || b->options->output) {
         json = bench_json(b);
         if (!json)
             return rf_fail(err, RF_ERR_MEMORY, "no memory for the report");
     }
+    if (b->options->output && json_dump_file(json, b->options->output, JSON_STYLE) != 0)
+        result = rf_fail(err, RF_ERR_FILE, "%s could not be written", b->options->output);
     if (b->options->format == BENCH_JSON) {
-        json_dumpf(json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+        json_dumpf(json, stdout, JSON_STYLE);
         fputc('\n', stdout);
     }
-    if (b->options->compare)
+    if (b->options->compare && result == 0)
         result = bench_compare(json, b->options->compare, b->options->tolerance,
                                b->options->format == BENCH_TEXT ? stdout : stderr, err);
     json_decref(json);
@@ -51,7 +54,8 @@ static int measure(bench *b, rf_error *err)
         return -1;
     if (b->options->format == BENCH_TEXT)
         rf_job_print_start(&b->job);
-    if (bench_limits_measure(&b->limits, &b->job, b->options->quick, err) != 0 || bench_steps(b, err) != 0)
+    if (bench_limits_measure(&b->limits, &b->job, b->options->quick, err) != 0 || bench_steps(b, err) != 0 ||
+        bench_generate(b, err) != 0)
         return -1;
     bench_limits_free(&b->limits);
     if (bench_measure_memory(b, err) != 0)
@@ -59,13 +63,17 @@ static int measure(bench *b, rf_error *err)
     return bench_allreduce(b, err);
 }
 
-/* An old report that cannot be read is better known before than after. */
-static int check_old(const bench_options *o, rf_error *err)
+/* Files that cannot be read are better known before than after. */
+static int read_inputs(bench *b, rf_error *err)
 {
+    const bench_options *o = b->options;
     rf_error mine = {RF_OK, ""};
-    json_t *old = o->compare && rf_job_leads() ? rf_bench_file_load(o->compare, &mine) : NULL;
+    bool leads = rf_job_leads();
 
-    json_decref(old);
+    if (o->compare && leads)
+        json_decref(rf_bench_file_load_runs(o->compare, &mine));
+    if (o->prompts && leads && mine.code == RF_OK)
+        b->prompts = bench_prompts_load(o->prompts, &mine);
     return rf_world_agree(&mine, err);
 }
 
@@ -81,7 +89,7 @@ static int run(bench_options *o)
     b.figures = calloc(MOST_FIGURES, sizeof *b.figures);
     if (!b.figures)
         rf_fail(&err, RF_ERR_MEMORY, "no memory for the figures");
-    if (rf_world_agree(&err, &all) != 0 || check_old(o, &all) != 0) {
+    if (rf_world_agree(&err, &all) != 0 || read_inputs(&b, &all) != 0) {
         free(b.figures);
         return report(&all);
     }
@@ -94,6 +102,7 @@ static int run(bench_options *o)
     }
     bench_limits_free(&b.limits);
     rf_job_stop(&b.job);
+    json_decref(b.prompts);
     free(b.memory);
     free(b.figures);
     return code;
@@ -109,6 +118,7 @@ int main(int argc, char **argv)
         rf_log_error("%s", err.text);
         return (int)err.code;
     }
+    rf_log_set_program("rankflash-bench");
     rf_log_set_speaker(rf_job_leads());
     if (bench_options_parse(&options, argc, argv, &err) != 0) {
         code = report(&err);

@@ -28,7 +28,7 @@ typedef struct {
     bool depths_given, accept_given, quick;
     int32_t repetitions; /* 0: not given */
     int format;          /* bench_format */
-    const char *compare;
+    const char *compare, *output, *prompts;
     double tolerance; /* --tolerance in percent; < 0: not given */
 } bench_options;
 
@@ -85,6 +85,7 @@ typedef enum {
     BENCH_DRAFT,
     BENCH_ROUND,
     BENCH_ATTENTION,
+    BENCH_GENERATE,
     BENCH_ALLREDUCE,
     BENCH_LOAD,
     BENCH_N_KINDS
@@ -95,10 +96,11 @@ typedef enum {
 typedef struct {
     bench_kind kind;
     rf_drafter drafter;
-    const char *transport; /* allreduce */
-    size_t depth;          /* positions in the caches */
-    size_t rows;           /* tokens of a prompt; rows of a verify, a commit; drafts; bytes of an allreduce */
-    size_t accepted;       /* round: simulated */
+    const char *transport;   /* allreduce */
+    size_t depth;            /* positions in the caches */
+    size_t rows;             /* tokens of a prompt; rows of a verify, a commit; drafts; bytes of an allreduce */
+    size_t accepted;         /* round: simulated */
+    double accepted_a_round; /* generate: drafts, on average */
     /* measured */
     double times[BENCH_TIMES];
     size_t n_times;
@@ -137,6 +139,7 @@ typedef struct {
     size_t n_breakdowns;
     bench_memory *memory; /* [ranks], the leader's */
     size_t n_memory;
+    json_t *prompts;  /* --prompts, checked; the leader's */
     double read_file; /* plain reading of the files, bytes a second */
 } bench;
 
@@ -144,12 +147,20 @@ bench_figure *bench_add(bench *b, bench_kind kind); /* never NULL: room is made 
 void bench_time(bench_figure *f, double seconds);
 void bench_finish(bench_figure *f); /* best, median, spread */
 const char *bench_kind_name(bench_kind kind);
+size_t bench_n_drafts(const rf_job *job, rf_drafter drafter); /* of a round: --spec-draft-n-max, or the drafter's own */
 
 /* All ranks: the leader runs lead(), which ends by rf_leader_quit; the others follow. */
 void bench_phase(rf_job *job, int (*lead)(rf_job *job, void *context), void *context);
 
 /* Collective. Puts the engine's figures together, measures them in turns, and fills in their limits. */
 int bench_steps(bench *b, rf_error *err);
+
+/* ---- bench_generate.c: real rounds over --prompts, greedy, with every drafter. */
+
+/* The leader's: [[token, ...] or {"ids": [token, ...]}, ...]; NULL and *err if the file is anything else. */
+json_t *bench_prompts_load(const char *path, rf_error *err);
+/* Collective. Nothing without --prompts. */
+int bench_generate(bench *b, rf_error *err);
 
 /* ---- bench_allreduce.c, bench_load.c. Collective. */
 int bench_allreduce(bench *b, rf_error *err);

@@ -7,6 +7,26 @@
 #include "bench.h"
 #include "bench_file.h"
 
+/* The report of the same files, ranks and threads; NULL: none. */
+static const json_t *same_run(const json_t *old, const json_t *now)
+{
+    static const char *const parts[] = {"target", "drafter", "ranks", "threads", "split"};
+    const json_t *one;
+    size_t i;
+
+    if (json_array_size(old) == 1)
+        return json_array_get(old, 0);
+    json_array_foreach(old, i, one) {
+        bool same = true;
+
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
+            same = same && json_equal(json_object_get(one, parts[k]), json_object_get(now, parts[k]));
+        if (same)
+            return one;
+    }
+    return NULL;
+}
+
 /* What tells figures apart. */
 static const char *const keys[] = {"figure", "drafter", "transport", "depth", "rows", "accepted", "payload_bytes"};
 
@@ -71,20 +91,23 @@ static void compare_figure(comparison *c, const json_t *old, const json_t *now)
 
 int bench_compare(const json_t *now, const char *path, double tolerance, FILE *out, rf_error *err)
 {
-    json_t *old = rf_bench_file_load(path, err), *before, *after;
+    json_t *all = rf_bench_file_load_runs(path, err), *before, *after;
+    const json_t *old = all ? same_run(all, now) : NULL;
     comparison c = {out, tolerance, 0, 0};
     size_t i, k;
 
-    if (!old)
+    if (!all)
         return -1;
     fprintf(out, "\nchange since %s (higher percentages and lower costs are better)\n", path);
     json_array_foreach(json_object_get(now, "figures"), i, after)
-        json_array_foreach(json_object_get(old, "figures"), k, before) if (same_figure(before, after))
-            compare_figure(&c, before, after);
-    json_decref(old);
+        json_array_foreach(json_object_get(old, "figures"), k, before)
+            if (same_figure(before, after))
+                compare_figure(&c, before, after);
+    json_decref(all);
+    if (!c.n)
+        return rf_fail(err, RF_ERR_FILE, "%s has no figure of this run: other files, ranks, threads, lengths or depths",
+                       path);
     if (tolerance >= 0)
         fprintf(out, "%zu of %zu are worse by more than %g %%\n", c.n_worse, c.n, tolerance);
-    if (!c.n)
-        return rf_fail(err, RF_ERR_FILE, "%s has no figure of this run: other lengths, depths or rows", path);
     return c.n_worse ? 1 : 0;
 }

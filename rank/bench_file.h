@@ -8,5 +8,7 @@
 
 /* NULL and *err (RF_ERR_FILE): no such file, or no report. The caller ends with json_decref. */
 json_t *rf_bench_file_load(const char *path, rf_error *err);
+/* The same of a report or an array of reports (docs/performance.json): always an array, not empty. */
+json_t *rf_bench_file_load_runs(const char *path, rf_error *err);
 
 #endif

@@ -8,7 +8,7 @@
 #include "memory.h"
 
 #define MEMORY       ((size_t)1 << 30) /* of all ranks of a host together: far above any cache */
-#define QUICK_MEMORY ((size_t)512 << 20)
+#define QUICK_MEMORY ((size_t)256 << 20)
 #define SURVEY_BYTES ((size_t)64 << 20) /* of all ranks of a host, a try */
 #define BURST_BYTES  ((size_t)32 << 20)
 #define BURST_TRIES  4

@@ -145,7 +145,7 @@ int bench_load(bench *b, rf_error *err)
     /* this first load may wait for the disk: not counted */
     if (choose_context(b->options, err) != 0 || rf_job_start(&b->job, &b->options->engine, 1, true, err) != 0)
         return -1;
-    for (int k = 0; k < LOADS && again; k++) {
+    for (int k = 0; k < (b->options->quick ? 1 : LOADS) && again; k++) {
         rate = read_files(b);
         if (load_again(b, f, err) != 0)
             return -1;

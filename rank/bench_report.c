@@ -50,13 +50,15 @@ static void print_what(const bench_figure *f, char *text, size_t size)
         snprintf(text, size, "allreduce, %s", f->transport);
     else if (f->kind == BENCH_ROUND)
         snprintf(text, size, "round, %s, %zu accepted (simulated)", drafter_of(f), f->accepted);
+    else if (f->kind == BENCH_GENERATE && f->drafter != RF_DRAFTER_NONE)
+        snprintf(text, size, "generate, %s, %.2f accepted", drafter_of(f), f->accepted_a_round);
     else
         snprintf(text, size, "%s%s%s", bench_kind_name(f->kind), *drafter_of(f) ? ", " : "", drafter_of(f));
 }
 
 static void print_figure(const bench_figure *f, FILE *out)
 {
-    char what[64], rate[24] = "", percent[24] = "", ratio[40] = "";
+    char what[64], rate[24] = "", speed[24] = "", percent[24] = "", ratio[40] = "";
 
     print_what(f, what, sizeof what);
     if (is_step(f) && f->best > 0)
@@ -65,9 +67,10 @@ static void print_figure(const bench_figure *f, FILE *out)
         snprintf(percent, sizeof percent, "%.1f", f->percent);
     if (f->ratio_to)
         snprintf(ratio, sizeof ratio, "%.2f x %s", f->ratio, f->ratio_to);
-    fprintf(out, "%-36s %7zu %8zu %10.4f %10.4f %5.1f  %14s %7.2f %6s %-8s %s\n", what, f->depth, f->rows,
-            f->best * 1e3, f->median * 1e3, f->spread * 100, rate, f->best > 0 ? f->bytes / f->best * 1e-9 : 0, percent,
-            bound_of(f), ratio);
+    if (f->best > 0 && f->bytes > 0)
+        snprintf(speed, sizeof speed, "%.2f", f->bytes / f->best * 1e-9);
+    fprintf(out, "%-36s %7zu %8zu %10.4f %10.4f %5.1f  %14s %7s %6s %-8s %s\n", what, f->depth, f->rows, f->best * 1e3,
+            f->median * 1e3, f->spread * 100, rate, speed, percent, bound_of(f), ratio);
 }
 
 static void print_breakdown(const bench_breakdown *d, FILE *out)
@@ -160,6 +163,7 @@ static json_t *json_figure(const bench_figure *f)
         json_object_set_new(o, "accepted", json_integer((json_int_t)f->accepted));
         json_object_set_new(o, "simulated", json_true());
     }
+    put(o, "accepted_per_round", f->accepted_a_round);
     put(o, "bytes", f->bytes);
     put(o, "products", f->products);
     put(o, "read_bytes_per_s", f->read);

@@ -11,16 +11,18 @@
 #include "clock.h"
 #include "leader.h"
 
-#define VISIT_SECONDS 0.03 /* a figure's steps of one turn take about so long */
-#define VISIT_MOST    32   /* steps */
-#define WARM_UP       2    /* steps that are not counted, a turn, where a turn has more */
+#define VISIT_SECONDS       0.03 /* a figure's steps of one turn take about so long */
+#define QUICK_VISIT_SECONDS 0.01
+#define VISIT_MOST          32 /* steps */
+#define WARM_UP             2  /* steps that are not counted, a turn, where a turn has more */
 
 const char *bench_kind_name(bench_kind kind)
 {
     static const char *const names[BENCH_N_KINDS] =
-        {[BENCH_PREFILL] = "prefill",     [BENCH_DECODE] = "decode", [BENCH_VERIFY] = "verify",
-         [BENCH_COMMIT] = "commit",       [BENCH_DRAFT] = "draft",   [BENCH_ROUND] = "round",
-         [BENCH_ATTENTION] = "attention", [BENCH_LOAD] = "load",     [BENCH_ALLREDUCE] = "allreduce"};
+        {[BENCH_PREFILL] = "prefill",     [BENCH_DECODE] = "decode",     [BENCH_VERIFY] = "verify",
+         [BENCH_COMMIT] = "commit",       [BENCH_DRAFT] = "draft",       [BENCH_ROUND] = "round",
+         [BENCH_ATTENTION] = "attention", [BENCH_GENERATE] = "generate", [BENCH_LOAD] = "load",
+         [BENCH_ALLREDUCE] = "allreduce"};
 
     return names[kind];
 }
@@ -207,13 +209,13 @@ static void first_visit(visit *v)
 {
     bench_figure *f = v->f;
     rf_leader *l = v->b->job.leader;
-    double seconds, before;
+    double seconds, before, visit_seconds = v->b->options->quick ? QUICK_VISIT_SECONDS : VISIT_SECONDS;
 
     step(v); /* pages are touched, the drafter's sequence is under way */
     before = (double)rf_leader_weight_bytes_read(l);
     seconds = step(v);
     f->weights = (double)rf_leader_weight_bytes_read(l) - before;
-    v->steps = seconds > 0 && seconds < VISIT_SECONDS ? (size_t)(VISIT_SECONDS / seconds) : 1;
+    v->steps = seconds > 0 && seconds < visit_seconds ? (size_t)(visit_seconds / seconds) : 1;
     if (v->steps > VISIT_MOST)
         v->steps = VISIT_MOST;
 }
@@ -247,7 +249,7 @@ void bench_phase(rf_job *job, int (*lead)(rf_job *job, void *context), void *con
 
 /* ---- the schedule */
 
-static size_t n_drafts(const rf_job *job, rf_drafter drafter)
+size_t bench_n_drafts(const rf_job *job, rf_drafter drafter)
 {
     size_t most = drafter == RF_DRAFTER_DFLASH ? job->files.drafter.block_size - 1 : 3, wanted = most;
 
@@ -271,7 +273,7 @@ static void add(bench *b, bench_kind kind, rf_drafter drafter, size_t depth, siz
 static void add_drafter(bench *b, rf_drafter drafter)
 {
     const bench_options *o = b->options;
-    size_t n = n_drafts(&b->job, drafter);
+    size_t n = bench_n_drafts(&b->job, drafter);
 
     add(b, BENCH_PREFILL, drafter, 0, o->prefill.value[o->prefill.n - 1], 0);
     for (size_t d = 0; d < o->depths.n; d++) {
@@ -411,29 +413,6 @@ static void judge(bench *b, bench_figure *f)
     f->percent = 100 * (f->memory_bound ? by_memory : by_products) / f->best;
 }
 
-/* What one row costs more with full caches than with the fewest: attention alone. */
-static void add_attention(bench *b)
-{
-    const bench_list *d = &b->options->depths;
-    const bench_figure *shallow = find(b, BENCH_VERIFY, d->value[0], 1);
-
-    for (size_t i = 1; shallow && i < d->n; i++) {
-        const bench_figure *deep = find(b, BENCH_VERIFY, d->value[i], 1);
-        bench_figure *f = bench_add(b, BENCH_ATTENTION);
-
-        f->depth = d->value[i];
-        f->rows = f->n_times = 1;
-        f->read = deep->read;
-        f->best = deep->best - shallow->best;
-        f->median = deep->median - shallow->median;
-        f->tokens = 1;
-        f->memory_bound = true;
-        f->bytes = (double)(d->value[i] - d->value[0]) * b->work.kv;
-        if (f->best > 0)
-            f->percent = 100 * f->bytes / f->read / f->best;
-    }
-}
-
 /* ---- where a step's time goes */
 
 typedef struct {
@@ -462,13 +441,15 @@ static int lead_timed(rf_job *job, void *context)
     return 0;
 }
 
-static void break_down(bench *b, const visit *visits)
+/* One more turn with timers; of several turns the one with the least time stays. */
+static void break_down(bench *b, const visit *visits, bool first)
 {
-    size_t most = b->options->rows.value[b->options->rows.n - 1], longest = b->options->prefill.n - 1;
+    size_t n = 0, most = b->options->rows.value[b->options->rows.n - 1], longest = b->options->prefill.n - 1;
 
-    for (size_t i = 0; i < b->n_figures && b->n_breakdowns < sizeof b->breakdown / sizeof *b->breakdown; i++) {
+    for (size_t i = 0; i < b->n_figures && n < sizeof b->breakdown / sizeof *b->breakdown; i++) {
         const bench_figure *f = &b->figures[i];
-        timed_visit t = {visits[i], &b->breakdown[b->n_breakdowns]};
+        bench_breakdown now = {.step = bench_kind_name(f->kind), .depth = f->depth, .rows = f->rows};
+        timed_visit t = {visits[i], &now};
         bool wanted = f->kind == BENCH_DECODE || (f->kind == BENCH_VERIFY && f->rows == most) ||
                       (f->kind == BENCH_PREFILL && f->drafter == RF_DRAFTER_NONE &&
                        f->rows == b->options->prefill.value[longest]) ||
@@ -476,9 +457,34 @@ static void break_down(bench *b, const visit *visits)
 
         if (!wanted)
             continue;
-        b->n_breakdowns++;
-        *t.out = (bench_breakdown){.step = bench_kind_name(f->kind), .depth = f->depth, .rows = f->rows};
         bench_phase(&b->job, lead_timed, &t);
+        if (first || now.seconds < b->breakdown[n].seconds)
+            b->breakdown[n] = now;
+        n++;
+    }
+    b->n_breakdowns = n;
+}
+
+/* Attention of a plain step: of the whole step's cache, in the time it took rank 0. */
+static void add_attention(bench *b)
+{
+    for (size_t i = 0; i < b->n_breakdowns; i++) {
+        const bench_breakdown *d = &b->breakdown[i];
+        bench_figure *f;
+
+        if (strcmp(d->step, bench_kind_name(BENCH_DECODE)) != 0 || !d->depth)
+            continue;
+        f = bench_add(b, BENCH_ATTENTION);
+        f->depth = d->depth;
+        f->rows = 1;
+        bench_time(f, d->op[RF_TIMED_ATTENTION]);
+        bench_finish(f);
+        f->read = find(b, BENCH_DECODE, d->depth, 1)->read;
+        f->tokens = 1;
+        f->memory_bound = true;
+        f->bytes = (double)(d->depth + 2) * b->work.kv;
+        if (f->best > 0 && f->read > 0)
+            f->percent = 100 * f->bytes / f->read / f->best;
     }
 }
 
@@ -498,7 +504,8 @@ static void measure(bench *b, visit *visits)
         }
     for (size_t i = 0; i < b->n_figures; i++)
         bench_finish(&b->figures[i]);
-    break_down(b, visits);
+    for (int32_t turn = 0; turn < b->options->repetitions; turn++)
+        break_down(b, visits, turn == 0);
 }
 
 int bench_steps(bench *b, rf_error *err)

@@ -30,5 +30,5 @@ rankflash_LDADD = $(rank_libraries) $(rank_system_libraries)
 
 bin_PROGRAMS += rankflash-bench
 rankflash_bench_SOURCES = rank/bench.c rank/bench.h rank/bench_allreduce.c rank/bench_compare.c rank/bench_limits.c \
-	rank/bench_load.c rank/bench_options.c rank/bench_report.c rank/bench_steps.c rank/bench_work.c
+	rank/bench_generate.c rank/bench_load.c rank/bench_options.c rank/bench_report.c rank/bench_steps.c rank/bench_work.c
 rankflash_bench_LDADD = $(rank_libraries) $(rank_system_libraries)

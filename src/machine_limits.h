@@ -29,7 +29,7 @@ void rf_read_memory_destroy(rf_read_memory *m);
  * bytes that were read. loop->huge_pages must be the memory's. */
 double rf_read_memory_run(rf_read_memory *m, const rf_read_loop *loop, size_t bytes, size_t *done);
 
-/* int8 multiplications with addition a second that n_threads do together from registers, for about `seconds`; 0 where
+/* int8 multiplications with addition a second that n_threads do together from registers, the best within `seconds`; 0 where
  * this processor has no such instructions that are known here. name: of the instructions. */
 double rf_int8_peak(int n_threads, double seconds, const char **name);
 

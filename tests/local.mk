@@ -9,7 +9,8 @@ tests_test_options_SOURCES = tests/test_options.c tests/check.h
 tests_test_options_LDADD = $(UNIT_LIBS)
 check_PROGRAMS += tests/test_options_docs
 TESTS += tests/test_options_docs
-tests_test_options_docs_SOURCES = tests/test_options_docs.c src/synth_options.c src/synth_options.h tests/check.h
+tests_test_options_docs_SOURCES = tests/test_options_docs.c src/synth_options.c src/synth_options.h \
+	rank/bench_options.c rank/bench.h tests/check.h
 tests_test_options_docs_CPPFLAGS = $(AM_CPPFLAGS) -DRF_DOCS=\"$(abs_top_srcdir)/docs\"
 tests_test_options_docs_LDADD = $(UNIT_LIBS)
 tests_test_launcher_SOURCES = tests/test_launcher.c tests/check.h
@@ -71,8 +72,8 @@ tests_collectives_run_SOURCES = tests/collectives_run.c tests/backend_fake.c tes
 tests_collectives_run_LDFLAGS = -Wl,--wrap=malloc,--wrap=calloc
 tests_collectives_run_LDADD = libcollectives.a libbase.a $(MPI_LIBS)
 endif
-TESTS += tests/collectives.sh tests/console.sh tests/failures.sh tests/memory.sh tests/matrix.sh
-EXTRA_DIST += tests/collectives.sh tests/console.sh tests/memory.sh tests/failures.sh tests/collectives_run.c tests/backend_fake.c tests/backend_fake.h tests/matrix.sh tests/mpi.sh
+TESTS += tests/bench.sh tests/collectives.sh tests/console.sh tests/failures.sh tests/memory.sh tests/matrix.sh
+EXTRA_DIST += tests/bench.sh tests/collectives.sh tests/console.sh tests/memory.sh tests/failures.sh tests/collectives_run.c tests/backend_fake.c tests/backend_fake.h tests/matrix.sh tests/mpi.sh
 AM_TESTS_ENVIRONMENT = top_builddir=$(top_builddir) srcdir=$(srcdir); export top_builddir srcdir;
 
 if HAVE_CMOCKA
@@ -100,6 +101,10 @@ check_PROGRAMS += tests/test_rank_parts
 TESTS += tests/test_rank_parts
 tests_test_rank_parts_SOURCES = tests/test_rank_parts.c tests/check.h
 tests_test_rank_parts_LDADD = $(rank_libraries) $(rank_system_libraries) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/test_bench_parts
+TESTS += tests/test_bench_parts
+tests_test_bench_parts_SOURCES = tests/test_bench_parts.c tests/check.h
+tests_test_bench_parts_LDADD = $(rank_libraries) $(rank_system_libraries) $(CMOCKA_LIBS)
 check_PROGRAMS += tests/test_free_runs
 TESTS += tests/test_free_runs
 tests_test_free_runs_SOURCES = tests/test_free_runs.c tests/check.h

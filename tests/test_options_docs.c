@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../rank/bench.h"
 #include "check.h"
 #include "options_table.h"
 #include "synth_options.h"
@@ -20,6 +21,7 @@ typedef struct {
 static const pages programs[] = {
     {"rankflash", RF_DOCS "/cli.md", RF_DOCS "/rankflash.1", rf_option_set},
     {"rankflash-synth", RF_DOCS "/synth.md", RF_DOCS "/rankflash-synth.1", rf_synth_flags},
+    {"rankflash-bench", RF_DOCS "/bench.md", RF_DOCS "/rankflash-bench.1", bench_flag_set},
 };
 
 static void escaped(FILE *out, const char *text, const char *special, const char *with)

@@ -147,7 +147,7 @@ double rf_read_memory_run(rf_read_memory *m, const rf_read_loop *loop, size_t by
  * not matter. */
 
 #define N_SUMS     12 /* independent sums: enough to hide the latency of an instruction */
-#define PEAK_TURNS 4096
+#define PEAK_TURNS ((size_t)1 << 17) /* about half a millisecond */
 
 typedef void (*int8_turns)(size_t n);
 
@@ -196,16 +196,17 @@ static int8_turns best_int8(size_t *products, const char **name)
 
 double rf_int8_peak(int n_threads, double seconds, const char **name)
 {
-    size_t products, turns = 0;
+    size_t products;
     int8_turns run = best_int8(&products, name);
-    double start = rf_seconds();
+    double start = rf_seconds(), best = 0;
 
-    if (!run)
-        return 0;
-#pragma omp parallel num_threads(n_threads) reduction(+ : turns)
-    while (rf_seconds() - start < seconds) {
+    while (run && rf_seconds() - start < seconds) {
+        double t = rf_seconds();
+
+#pragma omp parallel num_threads(n_threads)
         run(PEAK_TURNS);
-        turns += PEAK_TURNS;
+        t = (double)(PEAK_TURNS * N_SUMS * products) * n_threads / (rf_seconds() - t);
+        best = t > best ? t : best;
     }
-    return (double)turns * (double)(products * N_SUMS) / (rf_seconds() - start);
+    return best;
 }
