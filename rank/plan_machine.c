@@ -45,16 +45,23 @@ static const json_t *pick(const json_t *figures, const char *name, const char *o
     return best;
 }
 
-/* Percentages of the limit that decode and a long prefill got. */
+/* What a figure got of a limit of all ranks; 1 where it says nothing. More than all there is makes the limit larger. */
+static double reached(const json_t *figure, const char *what, double *limit)
+{
+    double work = number(figure, what), seconds = number(figure, "best_s");
+    double share = work > 0 && seconds > 0 ? work / seconds / *limit : 1;
+
+    if (share <= 1)
+        return share;
+    *limit *= share;
+    return 1;
+}
+
+/* Decoding a shallow context is bound by reading, a long prefill by products. */
 static void take_reached(const json_t *figures, rf_machine *m)
 {
-    double read = number(pick(figures, "decode", "limit", "memory", "depth", 1), "percent"),
-           products = number(pick(figures, "prefill", "limit", "products", "rows", -1), "percent");
-
-    if (read > 0)
-        m->read_reached = read < 100 ? read / 100 : 1;
-    if (products > 0)
-        m->products_reached = products < 100 ? products / 100 : 1;
+    m->read_reached = reached(pick(figures, "decode", "limit", "memory", "depth", 1), "bytes", &m->read);
+    m->products_reached = reached(pick(figures, "prefill", "limit", "products", "rows", -1), "products", &m->products);
 }
 
 /* The smallest sum is all latency; the largest, scattered and gathered, is two of these and moves its bytes twice but
@@ -90,9 +97,11 @@ static int take_report(const char *path, rf_machine *m, char *source, size_t siz
         json_decref(report);
         return rf_fail(err, RF_ERR_FILE, "%s: expected ranks and limits that are positive numbers", path);
     }
-    m->read = read / ranks;
-    m->products = products / ranks;
+    m->read = read;
+    m->products = products;
     take_reached(figures, m);
+    m->read /= ranks;
+    m->products /= ranks;
     take_exchange(report, figures, ranks, m);
     snprintf(source, size, "as %s measured with %.0f rank%s%s", path, ranks, ranks > 1 ? "s" : "",
              ranks > 1 ? "" : "; sums over ranks of no particular machine: --cost-latency, --cost-link");
@@ -111,8 +120,8 @@ int rf_machine_choose(const rf_options *o, rf_machine *m, char *source, size_t s
     snprintf(source, size, "%s",
              all     ? "as given"
              : given ? "what was not given is of no particular machine"
-                     : "numbers of no particular machine: --cost-bench FILE takes measured ones, the other --cost flags "
-                       "your own");
+                     : "numbers of no particular machine: --cost-bench FILE takes measured ones, the other --cost "
+                       "flags your own");
     if (o->cost_bench && take_report(o->cost_bench, m, source, size, err) != 0)
         return -1;
     used = strlen(source);

@@ -38,8 +38,8 @@ int rf_plan_print_cost(const rf_plan *p, const rf_model_sizes *sizes, const rf_m
 
     if (!c)
         return -1;
-    fprintf(out, "\npredicted times: a rank reads %.4g GB/s and does %.4g G int8 products/s, of which kernels get %.3g %% "
-                 "and %.3g %%;\nthe smallest sum over ranks takes %.4g us, a link moves %.4g GB/s\n(%s)\n",
+    fprintf(out, "\npredicted times: a rank reads %.4g GB/s and does %.4g G int8 products/s, of which kernels get "
+                 "%.3g %% and %.3g %%;\nthe smallest sum over ranks takes %.4g us, a link moves %.4g GB/s\n(%s)\n",
             m->read * 1e-9, m->products * 1e-9, 100 * m->read_reached, 100 * m->products_reached, m->latency * 1e6,
             m->link * 1e-9, w->source);
     print_steps(rf_plan_spec_of(p), c, w, sizes->n_ctx, out);

@@ -118,8 +118,8 @@ static void other_exchanges_by_hand(void **state)
     near(rf_cost_control(&talker, 8), 3e-6);
 }
 
-/* ---- Steps by hand. The demo: 8 layers, 2 of them attention with 2 KV heads of 64; DeltaNet with 4 key and 8 value heads
- * of 32; embedding 256, feed-forward 768, 4096 tokens, tied. */
+/* ---- Steps by hand. The demo: 8 layers, 2 of them attention with 2 KV heads of 64; DeltaNet with 4 key and 8 value
+ * heads of 32; embedding 256, feed-forward 768, 4096 tokens, tied. */
 
 enum {
     POSITION = 2 * 2 * 64 * (2 + 2), /* bytes of f16 keys and values */
@@ -384,19 +384,24 @@ static char *report_of(const char *text)
 #define HEAD_OF_REPORT "{\"program\": \"rankflash-bench\", \"schema\": 1, \"ranks\": 2, \"transport\": \"shm\", "
 #define LIMITS "\"limits\": {\"read_bytes_per_s\": 3e10, \"int8_per_s\": 2e12}, "
 
+#define SUM(transport, bytes, seconds)                                                                                 \
+    "{\"figure\": \"allreduce\", \"transport\": \"" transport "\", \"payload_bytes\": " bytes                              \
+    ", \"best_s\": " seconds "}"
+
 static void machines_from_reports(void **state)
 {
     rf_options o = {.cost_bench = report_of(
                         HEAD_OF_REPORT LIMITS
                         "\"figures\": ["
-                        "{\"figure\": \"decode\", \"depth\": 4096, \"limit\": \"memory\", \"percent\": 50},"
-                        "{\"figure\": \"decode\", \"depth\": 0, \"limit\": \"memory\", \"percent\": 90},"
-                        "{\"figure\": \"prefill\", \"rows\": 128, \"limit\": \"products\", \"percent\": 20},"
-                        "{\"figure\": \"prefill\", \"rows\": 512, \"limit\": \"products\", \"percent\": 40},"
-                        "{\"figure\": \"allreduce\", \"transport\": \"shm\", \"payload_bytes\": 1024, \"best_s\": 1e-6},"
-                        "{\"figure\": \"allreduce\", \"transport\": \"mpi\", \"payload_bytes\": 1024, \"best_s\": 9e-6},"
-                        "{\"figure\": \"allreduce\", \"transport\": \"shm\", \"payload_bytes\": 1000000,"
-                        " \"best_s\": 1.02e-4}]}")};
+                        "{\"figure\": \"decode\", \"depth\": 4096, \"limit\": \"memory\", \"bytes\": 9, \"best_s\": 9},"
+                        "{\"figure\": \"decode\", \"depth\": 0, \"limit\": \"memory\", \"bytes\": 2.7e9,"
+                        " \"best_s\": 0.1},"
+                        "{\"figure\": \"prefill\", \"rows\": 128, \"limit\": \"products\", \"products\": 8,"
+                        " \"best_s\": 1},"
+                        "{\"figure\": \"prefill\", \"rows\": 512, \"limit\": \"products\","
+                        " \"products\": 8e11, \"best_s\": 1},"
+                        SUM("shm", "1024", "1e-6") "," SUM("mpi", "1024", "9e-6") ","
+                        SUM("shm", "1000000", "1.02e-4") "]}")};
     rf_machine m;
     char source[400];
     rf_error err;
@@ -470,12 +475,28 @@ static void bad_reports_are_refused(void **state)
     unlink(report_of(""));
 }
 
+/* A figure beyond the limit that was measured shows the limit to be larger. */
+static void figures_beyond_the_limit(void **state)
+{
+    rf_options o = {.cost_bench = report_of(HEAD_OF_REPORT LIMITS
+                                            "\"figures\": [{\"figure\": \"decode\", \"depth\": 0,"
+                                            "\"limit\": \"memory\", \"bytes\": 4.5e9, \"best_s\": 0.1}]}")};
+    rf_machine m;
+    char source[400];
+    rf_error err;
+
+    (void)state;
+    assert_int_equal(rf_machine_choose(&o, &m, source, sizeof source, &err), 0);
+    near(m.read_reached, 1);
+    near(m.read, 22.5e9);
+}
+
 /* Figures of odd types take no effect, or a number that cannot be none. */
 static void odd_figures_change_nothing(void **state)
 {
     rf_options o = {.cost_bench = report_of(HEAD_OF_REPORT LIMITS
                                             "\"figures\": [7, null, {\"figure\": 3},"
-                                            "{\"figure\": \"decode\", \"limit\": \"memory\", \"percent\": \"all\"},"
+                                            "{\"figure\": \"decode\", \"limit\": \"memory\", \"bytes\": \"all\"},"
                                             "{\"figure\": \"allreduce\", \"transport\": \"shm\"}]}")};
     rf_machine m;
     char source[400];
@@ -505,6 +526,7 @@ int main(void)
         cmocka_unit_test(more_ranks_share_the_work),
         cmocka_unit_test(machines_from_reports),
         cmocka_unit_test(unsaid_numbers_are_said),
+        cmocka_unit_test(figures_beyond_the_limit),
         cmocka_unit_test(odd_figures_change_nothing),
         cmocka_unit_test(bad_reports_are_refused),
     };
