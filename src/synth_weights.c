@@ -17,22 +17,21 @@
 typedef struct {
     uint32_t type;
     int scale, minimum; /* byte offsets of f16 fields; NO_FIELD: none */
-    double min_sign;    /* +1: weights are scale * q + minimum * m; -1: scale * q - minimum * m */
 } block_layout;
 
 static const block_layout layouts[] = {
-    {2, 0, NO_FIELD, 0},           /* Q4_0 */
-    {3, 0, 2, 1},                  /* Q4_1 */
-    {6, 0, NO_FIELD, 0},           /* Q5_0 */
-    {7, 0, 2, 1},                  /* Q5_1 */
-    {RF_TYPE_Q8_0, 0, NO_FIELD, 0},
-    {10, 80, 82, -1},              /* Q2_K */
-    {11, 108, NO_FIELD, 0},        /* Q3_K */
-    {12, 0, 2, -1},                /* Q4_K */
-    {13, 0, 2, -1},                /* Q5_K */
-    {14, 208, NO_FIELD, 0},        /* Q6_K */
-    {20, 0, NO_FIELD, 0},          /* IQ4_NL */
-    {23, 0, NO_FIELD, 0},          /* IQ4_XS */
+    {2, 0, NO_FIELD},  /* Q4_0 */
+    {3, 0, 2},         /* Q4_1 */
+    {6, 0, NO_FIELD},  /* Q5_0 */
+    {7, 0, 2},         /* Q5_1 */
+    {RF_TYPE_Q8_0, 0, NO_FIELD},
+    {10, 80, 82},      /* Q2_K */
+    {11, 108, NO_FIELD}, /* Q3_K */
+    {12, 0, 2},        /* Q4_K */
+    {13, 0, 2},        /* Q5_K */
+    {14, 208, NO_FIELD}, /* Q6_K */
+    {20, 0, NO_FIELD}, /* IQ4_NL */
+    {23, 0, NO_FIELD}, /* IQ4_XS */
 };
 
 static const block_layout *layout_of(uint32_t type)
