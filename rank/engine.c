@@ -403,8 +403,16 @@ static void run_stats(rf_engine *e)
     rf_collect_sum(e->collector, e->b->ops->stats(e->b).weight_bytes_read, status_word(e), &e->result.rows);
 }
 
-bool rf_engine_run(rf_engine *e, const rf_command *c)
+typedef struct {
+    rf_engine *engine;
+    const rf_command *command;
+} engine_step;
+
+static void run_command(void *context)
 {
+    rf_engine *e = ((engine_step *)context)->engine;
+    const rf_command *c = ((engine_step *)context)->command;
+
     switch ((rf_command_kind)c->head.kind) {
     case RF_CMD_RESET:
         run_reset(e, c);
@@ -434,7 +442,16 @@ bool rf_engine_run(rf_engine *e, const rf_command *c)
         run_stats(e);
         break;
     case RF_CMD_QUIT:
-        return false;
+        break;
     }
+}
+
+bool rf_engine_run(rf_engine *e, const rf_command *c)
+{
+    engine_step step = {e, c};
+
+    if (c->head.kind == RF_CMD_QUIT)
+        return false;
+    e->b->ops->step(e->b, run_command, &step);
     return true;
 }

@@ -125,7 +125,7 @@ static int create_backend(rf_job *job, rf_error *err)
     rf_world_alike_on_host(mask, &place, &n_alike);
     failed = rf_topology_apply(job->options->threads, place, n_alike, &job->topology, &mine);
     if (!failed) {
-        job->backend = rf_cpu_create(job->topology.n_threads, "auto", &mine);
+        job->backend = rf_cpu_create(job->topology.n_threads, job->topology.busy, "auto", &mine);
         failed = job->backend ? 0 : -1;
     }
     if (!failed && job->options->time_ops)
@@ -151,9 +151,23 @@ static void show_load(void *context, size_t done, size_t all)
     rf_progress_step(context, done >> 20, all >> 20);
 }
 
+typedef struct {
+    rf_job *job;
+    rf_error *err;
+} engine_load;
+
+static void load_engine(void *context)
+{
+    engine_load *load = context;
+    rf_job *job = load->job;
+
+    job->engine = rf_engine_create(job->backend, job->world, job->inner, &job->engine_spec, load->err);
+}
+
 static int create_engine(rf_job *job, rf_error *err)
 {
     rf_progress progress;
+    engine_load load;
     rf_error mine = {RF_OK, ""};
     rf_engine_spec *s = &job->engine_spec;
     double start = rf_seconds();
@@ -162,7 +176,8 @@ static int create_engine(rf_job *job, rf_error *err)
                           job->files.has_drafter ? &job->files.drafter : NULL, job->files.with_mtp, &job->shard, job->sizes,
                           job->drafter_sizes, collect_k(job), rf_job_leads() ? show_load : NULL, &progress};
     rf_progress_begin(&progress, "loading", "MiB");
-    job->engine = rf_engine_create(job->backend, job->world, job->inner, s, &mine);
+    load = (engine_load){job, &mine};
+    job->backend->ops->step(job->backend, load_engine, &load);
     rf_progress_end(&progress);
     job->load_seconds = rf_seconds() - start;
     return agree(!job->engine, &mine, err);
@@ -267,7 +282,8 @@ void rf_job_stop(rf_job *job)
     memset(job, 0, sizeof *job);
 }
 
-int rf_job_follow(rf_job *job)
+/* Followers: commands until QUIT, whose exit code is returned. */
+static int follow(rf_job *job)
 {
     rf_command command;
     rf_error err;
@@ -284,6 +300,28 @@ int rf_job_follow(rf_job *job)
     code = command.head.exit_code;
     rf_command_destroy(&command);
     return code;
+}
+
+typedef struct {
+    rf_job *job;
+    int (*lead)(rf_job *job, void *context);
+    void *context;
+    int code;
+} job_run;
+
+static void run_role(void *context)
+{
+    job_run *r = context;
+
+    r->code = rf_job_leads() ? r->lead(r->job, r->context) : follow(r->job);
+}
+
+int rf_job_run(rf_job *job, int (*lead)(rf_job *job, void *context), void *context)
+{
+    job_run r = {job, lead, context, 0};
+
+    job->backend->ops->step(job->backend, run_role, &r);
+    return r.code;
 }
 
 void rf_job_sequence(const rf_job *job, int32_t slot, rf_sequence *s)

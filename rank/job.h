@@ -48,8 +48,9 @@ void rf_job_stop(rf_job *job);
 /* For measurements: the engine (and the leader) once more from the files. On failure only rf_job_stop is left. */
 int rf_job_reload(rf_job *job, rf_error *err);
 bool rf_job_leads(void);
-/* Followers: commands until QUIT, whose exit code is returned. */
-int rf_job_follow(rf_job *job);
+/* The leader runs lead(job, context), which ends with rf_leader_quit and the job's exit code; the others follow its
+ * commands until then. Returns that code on all ranks. All of it is one step of the backend. */
+int rf_job_run(rf_job *job, int (*lead)(rf_job *job, void *context), void *context);
 /* A sequence with the command line's request in it. */
 void rf_job_sequence(const rf_job *job, int32_t slot, rf_sequence *s);
 

@@ -146,6 +146,9 @@ typedef struct rf_ops {
     const char *(*arithmetic)(const rf_backend *b);
     void (*report)(const rf_backend *b, void (*line)(const char *text)); /* which op runs on which code */
     rf_backend_stats (*stats)(const rf_backend *b);
+    /* Calls body(context) at once, on the calling thread. What it queues may go to threads that wait awake, or into one
+     * graph, until it returns; ops outside of a step do the same work, slower. */
+    void (*step)(rf_backend *b, void (*body)(void *context), void *context);
 
     /* -- Memory. Buffers start zeroed. NULL and *err (RF_ERR_MEMORY) on failure. */
     size_t (*buf_bytes)(size_t bytes); /* pure: what a buffer of `bytes` will hold (the plan uses it) */
@@ -281,9 +284,9 @@ struct rf_backend {
     const rf_ops *ops;
 };
 
-/* The CPU backend. n_threads >= 1; isa: "auto", "reference", "avx2" or "avx512" (an absent level is RF_ERR_USAGE). The pure
+/* The CPU backend. n_threads >= 1; busy: they have cores of their own, so that waits may spin; isa: "auto", "reference", "avx2" or "avx512" (an absent level is RF_ERR_USAGE). The pure
  * functions of the table can be had without a backend. */
-rf_backend *rf_cpu_create(int n_threads, const char *isa, rf_error *err);
+rf_backend *rf_cpu_create(int n_threads, bool busy, const char *isa, rf_error *err);
 const rf_ops *rf_cpu_traits(void);
 
 #endif

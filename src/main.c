@@ -20,11 +20,12 @@ static int report(const rf_error *err)
 }
 
 /* The leader's work between start and stop. A failure here (a row of NaN, no memory) ends all ranks after one line. */
-static int lead(rf_job *job)
+static int lead(rf_job *job, void *context)
 {
     rf_error err;
     int signal_seen = 0, failed, code;
 
+    (void)context;
     if (job->options->prompt.data)
         failed = rf_prompt_once(job, &signal_seen, &err);
     else
@@ -58,10 +59,7 @@ static int run(rf_options *options)
         code = report(&err);
     } else {
         rf_job_print_start(&job);
-        if (rf_job_leads())
-            code = lead(&job);
-        else
-            code = rf_job_follow(&job);
+        code = rf_job_run(&job, lead, NULL);
     }
     rf_job_stop(&job);
     return code;

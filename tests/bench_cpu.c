@@ -285,7 +285,7 @@ int main(int argc, char **argv)
     n_threads = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 1;
     if (n_threads < 1)
         n_threads = 1;
-    backend = need(rf_cpu_create(n_threads, argc > 2 ? argv[2] : "auto", &err), &err);
+    backend = need(rf_cpu_create(n_threads, true, argc > 2 ? argv[2] : "auto", &err), &err);
     ops = backend->ops;
     peak = read_speed();
     printf("%s, %d threads, plain reading %.1f GB/s\n", ops->device_name(backend), n_threads, peak * 1e-9);

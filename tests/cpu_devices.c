@@ -10,7 +10,7 @@
 device device_open(const char *isa, int n_threads)
 {
     rf_error err = {0};
-    device d = {rf_cpu_create(n_threads, isa, &err), NULL, ""};
+    device d = {rf_cpu_create(n_threads, true, isa, &err), NULL, ""};
 
     if (d.b)
         d.ops = d.b->ops;

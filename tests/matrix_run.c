@@ -127,6 +127,19 @@ static int run_all(rf_job *job, bool reduced, rf_error *err)
     return differ;
 }
 
+static int lead(rf_job *job, void *reduced)
+{
+    rf_error err;
+    int code = run_all(job, *(bool *)reduced, &err);
+
+    if (code < 0) {
+        fprintf(stderr, "%s\n", err.text);
+        code = (int)err.code;
+    }
+    rf_leader_quit(job->leader, code);
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     rf_options options;
@@ -150,12 +163,8 @@ int main(int argc, char **argv)
     options.check = true;
     if (rf_job_start(&job, &options, 1, true, &err) != 0) {
         code = (int)err.code;
-    } else if (rf_job_leads()) {
-        code = run_all(&job, reduced, &err);
-        code = code < 0 ? (int)err.code : code;
-        rf_leader_quit(job.leader, code);
     } else {
-        code = rf_job_follow(&job);
+        code = rf_job_run(&job, lead, &reduced);
     }
     if (err.code != RF_OK && rf_job_leads())
         fprintf(stderr, "%s\n", err.text);

@@ -60,7 +60,7 @@ void pair_open(pair *p, const pair_spec *spec)
     rf_error err = {0};
 
     *p = (pair){0};
-    p->b = rf_cpu_create(1, "auto", &err);
+    p->b = rf_cpu_create(1, true, "auto", &err);
     assert_non_null(p->b);
     p->self = rf_comm_create_self(p->b);
     assert_non_null(p->self);

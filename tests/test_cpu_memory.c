@@ -351,7 +351,7 @@ static void levels_are_named(void **state)
     rf_error err = {0};
 
     (void)state;
-    assert_null(rf_cpu_create(1, "neon", &err));
+    assert_null(rf_cpu_create(1, true, "neon", &err));
     assert_int_equal(err.code, RF_ERR_USAGE);
     assert_non_null(strstr(err.text, "neon"));
     for (size_t i = 0; i < 3; i++) {

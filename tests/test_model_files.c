@@ -579,7 +579,7 @@ static void test_window_pattern(void **state)
 static void test_no_memory(void **state)
 {
     size_t begin[RF_N_AXES][2];
-    rf_backend *b = rf_cpu_create(1, "auto", NULL);
+    rf_backend *b = rf_cpu_create(1, true, "auto", NULL);
     rf_comm *self = rf_comm_create_self(b);
     const rf_model_sizes sizes = {1, (size_t)1 << 46, 16, RF_TYPE_F32, RF_TYPE_F32};
     const rf_qwen35_options options = {true, NULL, 0};

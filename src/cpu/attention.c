@@ -291,8 +291,31 @@ static void combine_wave(const job *j, size_t index, size_t i, size_t first, siz
         finish(j, &t, i, *m, *l);
 }
 
+typedef struct {
+    const job *j;
+    size_t first, wave;
+    bool last;
+} wave_work;
+
+static void wave_spans_part(const void *work, size_t first, size_t end)
+{
+    const wave_work *k = work;
+
+    for (size_t item = first; item < end; item++)
+        run_wave_span(k->j, item / k->wave, k->first + item % k->wave, item);
+}
+
+static void wave_combine_part(const void *work, size_t first, size_t end)
+{
+    const wave_work *k = work;
+
+    for (size_t item = first; item < end; item++)
+        combine_wave(k->j, item / QUERIES, item % QUERIES, k->first, k->wave, k->last);
+}
+
 static void run_waves(const job *j)
 {
+    cpu_team *team = &j->cpu->team;
     size_t wave = j->cpu->n_units / j->n_tasks, most = 1;
 
     for (size_t index = 0; index < j->n_tasks; index++) {
@@ -300,30 +323,28 @@ static void run_waves(const job *j)
 
         most = spans > most ? spans : most;
     }
-#pragma omp parallel num_threads(j->cpu->n_threads)
     for (size_t first = 0; first < most; first += wave) {
-#pragma omp for collapse(2) schedule(dynamic, 1)
-        for (size_t index = 0; index < j->n_tasks; index++)
-            for (size_t s = 0; s < wave; s++)
-                run_wave_span(j, index, first + s, index * wave + s);
-#pragma omp for collapse(2) schedule(static)
-        for (size_t index = 0; index < j->n_tasks; index++)
-            for (size_t i = 0; i < QUERIES; i++)
-                combine_wave(j, index, i, first, wave, first + wave >= most);
+        wave_work k = {j, first, wave, first + wave >= most};
+
+        cpu_team_each_free(team, j->n_tasks * wave, wave_spans_part, &k);
+        cpu_team_each(team, j->n_tasks * QUERIES, wave_combine_part, &k);
     }
+}
+
+static void alone_part(const void *work, size_t first, size_t end)
+{
+    for (size_t index = first; index < end; index++)
+        run_alone(work, index);
 }
 
 static void run_job(const job *j)
 {
-    size_t threads = (size_t)j->cpu->n_threads;
+    size_t threads = (size_t)j->cpu->team.n_threads;
 
-    if (threads > 1 && j->n_tasks < ATTENTION_MIN_TASKS * threads) {
+    if (threads > 1 && j->n_tasks < ATTENTION_MIN_TASKS * threads)
         run_waves(j);
-        return;
-    }
-#pragma omp parallel for schedule(dynamic, 1) num_threads(j->cpu->n_threads)
-    for (size_t index = 0; index < j->n_tasks; index++)
-        run_alone(j, index);
+    else
+        cpu_team_each_free(&j->cpu->team, j->n_tasks, alone_part, j);
 }
 
 static void attention(rf_backend *b, const rf_batch *batch, const rf_kv *kv, const rf_attention_spec *s, rf_mat q,
@@ -378,19 +399,32 @@ static void store_row(unsigned char *dst, uint32_t type, const float *src, size_
     }
 }
 
-static void kv_store(rf_backend *b, const rf_batch *batch, rf_kv *kv, rf_mat k, rf_mat v)
+typedef struct {
+    const cpu_batch *c;
+    rf_kv *kv;
+    rf_mat k, v;
+} store_work;
+
+static void store_part(const void *work, size_t first, size_t end)
 {
-    const cpu_batch *c = cpu_batch_of(batch);
+    const store_work *w = work;
+    rf_kv *kv = w->kv;
     size_t d = kv->spec.head_dim;
 
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) if (c->shape.n_rows >= 16)
-    for (size_t r = 0; r < c->shape.n_rows; r++)
+    for (size_t r = first; r < end; r++)
         for (size_t h = 0; h < kv->spec.n_heads; h++) {
-            size_t at = kv_place(kv, (size_t)c->seqs[c->seq[r]].slot, h, c->position[r]);
+            size_t at = kv_place(kv, (size_t)w->c->seqs[w->c->seq[r]].slot, h, w->c->position[r]);
 
-            store_row(kv->k + at * kv->k_size, kv->spec.type_k, mat_row(k, r) + h * d, d);
-            store_row(kv->v + at * kv->v_size, kv->spec.type_v, mat_row(v, r) + h * d, d);
+            store_row(kv->k + at * kv->k_size, kv->spec.type_k, mat_row(w->k, r) + h * d, d);
+            store_row(kv->v + at * kv->v_size, kv->spec.type_v, mat_row(w->v, r) + h * d, d);
         }
+}
+
+static void kv_store(rf_backend *b, const rf_batch *batch, rf_kv *kv, rf_mat k, rf_mat v)
+{
+    store_work w = {cpu_batch_of(batch), kv, k, v};
+
+    cpu_team_each_if(team_of(b), batch->n_rows >= 16, batch->n_rows, store_part, &w);
 }
 
 void RF_ISA_NAME(attention_ops)(rf_ops *ops)

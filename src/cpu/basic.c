@@ -5,23 +5,43 @@
 #include "isa.h"
 #include "vec16.h"
 
-#define PARALLEL_FROM 16384 /* elements: below this a parallel region costs more than it saves */
+#define SHARED_FROM 8192 /* elements: below this handing work to other threads costs more than it saves */
+
+/* Rows (or rows x heads) of an op, as its parts see them. */
+typedef struct {
+    size_t n_cols, n_heads, stride_x, stride_z; /* of a head, in x and in z */
+    rf_mat x, y, z;
+    const float *w;
+    float eps;
+} rows_work;
+
+typedef struct {
+    const cpu_batch *c;
+    const rf_weight_spec *table;
+    float scale;
+    rf_mat x;
+} embed_work;
+
+static void embed_part(const void *work, size_t first, size_t end)
+{
+    const embed_work *e = work;
+    const rf_format *f = rf_format_find(e->table->type);
+    size_t n_cols = e->table->n_cols, row_bytes = n_cols / f->block * f->bytes;
+
+    for (size_t r = first; r < end; r++) {
+        float *y = mat_row(e->x, r);
+
+        f->unpack((const unsigned char *)e->table->data + (size_t)e->c->tokens[r] * row_bytes, y, n_cols);
+        for (size_t i = 0; e->scale != 1.0f && i < n_cols; i++)
+            y[i] *= e->scale;
+    }
+}
 
 static void embed(rf_backend *b, const rf_batch *batch, const rf_weight_spec *table, float scale, rf_mat x)
 {
-    const cpu_batch *c = cpu_batch_of(batch);
-    const rf_format *f = rf_format_find(table->type);
-    size_t row_bytes = table->n_cols / f->block * f->bytes;
+    embed_work e = {cpu_batch_of(batch), table, scale, x};
 
-#pragma omp parallel for schedule(static) \
-    num_threads(cpu_of(b)->n_threads) if (c->shape.n_rows * table->n_cols >= PARALLEL_FROM)
-    for (size_t r = 0; r < c->shape.n_rows; r++) {
-        float *y = mat_row(x, r);
-
-        f->unpack((const unsigned char *)table->data + (size_t)c->tokens[r] * row_bytes, y, table->n_cols);
-        for (size_t i = 0; scale != 1.0f && i < table->n_cols; i++)
-            y[i] *= scale;
-    }
+    cpu_team_each_if(team_of(b), batch->n_rows * table->n_cols >= SHARED_FROM, batch->n_rows, embed_part, &e);
 }
 
 /* y = (x * s) * w with s = 1 / sqrtf(mean square + eps) */
@@ -36,35 +56,48 @@ static void norm_row(const float *x, const float *w, size_t n, float eps, float 
         v_store_n(y + i, v_mul(v_mul(v_load_n(x + i, n - i), s), v_load_n(w + i, n - i)), n - i);
 }
 
+static void rms_norm_part(const void *work, size_t first, size_t end)
+{
+    const rows_work *k = work;
+
+    for (size_t r = first; r < end; r++)
+        norm_row(mat_row(k->x, r), k->w, k->n_cols, k->eps, mat_row(k->y, r));
+}
+
 static void rms_norm(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat x, const rf_buf *w, float eps, rf_mat y)
 {
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) if (n_rows * n_cols >= PARALLEL_FROM)
-    for (size_t r = 0; r < n_rows; r++)
-        norm_row(mat_row(x, r), w->data, n_cols, eps, mat_row(y, r));
+    rows_work k = {.n_cols = n_cols, .x = x, .y = y, .w = w->data, .eps = eps};
+
+    cpu_team_each_if(team_of(b), n_rows * n_cols >= SHARED_FROM, n_rows, rms_norm_part, &k);
 }
 
 typedef v16 (*binary)(v16, v16);
 
-/* y = f(x, z) over a matrix, lane by lane */
-static inline __attribute__((always_inline)) void each(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat x, rf_mat z,
-                                                       rf_mat y, binary f)
+/* y = f(x, z), lane by lane */
+static inline __attribute__((always_inline)) void each(const rows_work *k, size_t first, size_t end, binary f)
 {
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) if (n_rows * n_cols >= PARALLEL_FROM)
-    for (size_t r = 0; r < n_rows; r++) {
-        const float *p = mat_row(x, r), *q = mat_row(z, r);
-        float *o = mat_row(y, r);
-        size_t i = 0;
+    for (size_t r = first; r < end; r++) {
+        const float *p = mat_row(k->x, r), *q = mat_row(k->z, r);
+        float *o = mat_row(k->y, r);
+        size_t i = 0, n = k->n_cols;
 
-        for (; i + LANES <= n_cols; i += LANES)
+        for (; i + LANES <= n; i += LANES)
             v_store(o + i, f(v_load(p + i), v_load(q + i)));
-        if (i < n_cols)
-            v_store_n(o + i, f(v_load_n(p + i, n_cols - i), v_load_n(q + i, n_cols - i)), n_cols - i);
+        if (i < n)
+            v_store_n(o + i, f(v_load_n(p + i, n - i), v_load_n(q + i, n - i)), n - i);
     }
+}
+
+static void add_part(const void *work, size_t first, size_t end)
+{
+    each(work, first, end, v_add);
 }
 
 static void add(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat x, rf_mat y)
 {
-    each(b, n_rows, n_cols, x, y, x, v_add);
+    rows_work k = {.n_cols = n_cols, .x = x, .z = y, .y = x};
+
+    cpu_team_each_if(team_of(b), n_rows * n_cols >= SHARED_FROM, n_rows, add_part, &k);
 }
 
 static inline v16 gated(v16 g, v16 up)
@@ -72,46 +105,67 @@ static inline v16 gated(v16 g, v16 up)
     return v_mul(v_silu(g), up);
 }
 
+static void silu_mul_part(const void *work, size_t first, size_t end)
+{
+    each(work, first, end, gated);
+}
+
 static void silu_mul(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat gate, rf_mat up, rf_mat y)
 {
-    each(b, n_rows, n_cols, gate, up, y, gated);
+    rows_work k = {.n_cols = n_cols, .x = gate, .z = up, .y = y};
+
+    cpu_team_each_if(team_of(b), n_rows * n_cols >= SHARED_FROM, n_rows, silu_mul_part, &k);
+}
+
+/* x *= f(z) over a head */
+static inline __attribute__((always_inline)) void multiply_by(float *x, const float *z, size_t n, v16 (*f)(v16))
+{
+    for (size_t i = 0; i < n; i += LANES) {
+        size_t some = n - i < LANES ? n - i : LANES;
+
+        v_store_n(x + i, v_mul(v_load_n(x + i, some), f(v_load_n(z + i, some))), some);
+    }
+}
+
+static void sigmoid_mul_part(const void *work, size_t first, size_t end)
+{
+    const rows_work *k = work;
+
+    for (size_t i = first; i < end; i++) {
+        size_t r = i / k->n_heads, h = i % k->n_heads;
+
+        multiply_by(mat_row(k->x, r) + h * k->stride_x, mat_row(k->z, r) + h * k->stride_z, k->n_cols, v_sigmoid);
+    }
 }
 
 static void sigmoid_mul(rf_backend *b, size_t n_rows, size_t n_heads, size_t head_dim, rf_mat x, rf_mat gate,
                         size_t gate_stride)
 {
-#pragma omp parallel for schedule(static) \
-    num_threads(cpu_of(b)->n_threads) if (n_rows * n_heads * head_dim >= PARALLEL_FROM)
-    for (size_t r = 0; r < n_rows; r++)
-        for (size_t h = 0; h < n_heads; h++) {
-            float *p = mat_row(x, r) + h * head_dim;
-            const float *g = mat_row(gate, r) + h * gate_stride;
+    rows_work k = {.n_cols = head_dim, .n_heads = n_heads, .stride_x = head_dim, .stride_z = gate_stride, .x = x,
+                   .z = gate};
 
-            for (size_t i = 0; i < head_dim; i += LANES) {
-                size_t n = head_dim - i < LANES ? head_dim - i : LANES;
+    cpu_team_each_if(team_of(b), n_rows * n_heads * head_dim >= SHARED_FROM, n_rows * n_heads, sigmoid_mul_part, &k);
+}
 
-                v_store_n(p + i, v_mul(v_load_n(p + i, n), v_sigmoid(v_load_n(g + i, n))), n);
-            }
-        }
+static void gated_norm_part(const void *work, size_t first, size_t end)
+{
+    const rows_work *k = work;
+
+    for (size_t i = first; i < end; i++) {
+        size_t r = i / k->n_heads, at = i % k->n_heads * k->n_cols;
+        float *p = mat_row(k->x, r) + at;
+
+        norm_row(p, k->w, k->n_cols, k->eps, p);
+        multiply_by(p, mat_row(k->z, r) + at, k->n_cols, v_silu);
+    }
 }
 
 static void gated_norm(rf_backend *b, size_t n_rows, size_t n_heads, size_t head_dim, rf_mat x, const rf_buf *w,
                        float eps, rf_mat z)
 {
-#pragma omp parallel for schedule(static) \
-    num_threads(cpu_of(b)->n_threads) if (n_rows * n_heads * head_dim >= PARALLEL_FROM)
-    for (size_t r = 0; r < n_rows; r++)
-        for (size_t h = 0; h < n_heads; h++) {
-            float *p = mat_row(x, r) + h * head_dim;
-            const float *g = mat_row(z, r) + h * head_dim;
+    rows_work k = {.n_cols = head_dim, .n_heads = n_heads, .x = x, .z = z, .w = w->data, .eps = eps};
 
-            norm_row(p, w->data, head_dim, eps, p);
-            for (size_t i = 0; i < head_dim; i += LANES) {
-                size_t n = head_dim - i < LANES ? head_dim - i : LANES;
-
-                v_store_n(p + i, v_mul(v_load_n(p + i, n), v_silu(v_load_n(g + i, n))), n);
-            }
-        }
+    cpu_team_each_if(team_of(b), n_rows * n_heads * head_dim >= SHARED_FROM, n_rows * n_heads, gated_norm_part, &k);
 }
 
 static void sanitize(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat x, rf_buf *flag)
@@ -140,11 +194,19 @@ static void copy_row(float *dst, const float *src, size_t n)
     memcpy(dst, src, n * sizeof *dst);
 }
 
+static void copy_part(const void *work, size_t first, size_t end)
+{
+    const rows_work *k = work;
+
+    for (size_t r = first; r < end; r++)
+        copy_row(mat_row(k->y, r), mat_row(k->x, r), k->n_cols);
+}
+
 static void copy(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat src, rf_mat dst)
 {
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) if (n_rows * n_cols >= PARALLEL_FROM)
-    for (size_t r = 0; r < n_rows; r++)
-        copy_row(mat_row(dst, r), mat_row(src, r), n_cols);
+    rows_work k = {.n_cols = n_cols, .x = src, .y = dst};
+
+    cpu_team_each_if(team_of(b), n_rows * n_cols >= SHARED_FROM, n_rows, copy_part, &k);
 }
 
 static void gather_logit_rows(rf_backend *b, const rf_batch *batch, size_t n_cols, rf_mat src, rf_mat dst)
@@ -207,18 +269,30 @@ static void shift_rows(rf_backend *b, const rf_batch *batch, size_t n_cols, cons
 
 /* ---- rotary embedding */
 
-static void rope_prepare(rf_backend *b, const rf_batch *batch, rf_rope *rope)
-{
-    const cpu_batch *c = cpu_batch_of(batch);
+typedef struct {
+    const cpu_batch *c;
+    rf_rope *rope;
+} rope_work;
 
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) if (c->shape.n_rows >= 16)
-    for (size_t r = 0; r < c->shape.n_rows; r++)
+static void rope_part(const void *work, size_t first, size_t end)
+{
+    const rope_work *k = work;
+    rf_rope *rope = k->rope;
+
+    for (size_t r = first; r < end; r++)
         for (size_t i = 0; i < rope->half; i++) {
-            double angle = (double)c->position[r] * rope->frequency[i];
+            double angle = (double)k->c->position[r] * rope->frequency[i];
 
             rope->cosine[r * rope->half + i] = (float)cos(angle);
             rope->sine[r * rope->half + i] = (float)sin(angle);
         }
+}
+
+static void rope_prepare(rf_backend *b, const rf_batch *batch, rf_rope *rope)
+{
+    rope_work k = {cpu_batch_of(batch), rope};
+
+    cpu_team_each_if(team_of(b), batch->n_rows >= 8, batch->n_rows, rope_part, &k);
 }
 
 /* pairs (i, i + half): (a, b) -> (fma(a, c, -(b s)), fma(a, s, b c)) */
@@ -234,20 +308,33 @@ static void rotate(float *x, const float *cosine, const float *sine, size_t half
     }
 }
 
+typedef struct {
+    rows_work rows;
+    const rf_rope *rope;
+} head_work;
+
+static void head_norm_rope_part(const void *work, size_t first, size_t end)
+{
+    const head_work *k = work;
+    const rf_rope *rope = k->rope;
+
+    for (size_t i = first; i < end; i++) {
+        size_t r = i / k->rows.n_heads;
+        float *p = mat_row(k->rows.x, r) + i % k->rows.n_heads * k->rows.stride_x;
+
+        norm_row(p, k->rows.w, k->rows.n_cols, k->rows.eps, p);
+        rotate(p, rope->cosine + r * rope->half, rope->sine + r * rope->half, rope->half);
+    }
+}
+
 static void head_norm_rope(rf_backend *b, const rf_batch *batch, const rf_rope *rope, size_t n_heads, size_t head_dim,
                            size_t head_stride, const rf_buf *w, float eps, rf_mat x)
 {
-    size_t n_rows = batch->n_rows;
+    head_work k = {{.n_cols = head_dim, .n_heads = n_heads, .stride_x = head_stride, .x = x, .w = w->data, .eps = eps},
+                   rope};
+    size_t n = batch->n_rows * n_heads;
 
-#pragma omp parallel for schedule(static) \
-    num_threads(cpu_of(b)->n_threads) if (n_rows * n_heads * head_dim >= PARALLEL_FROM)
-    for (size_t r = 0; r < n_rows; r++)
-        for (size_t h = 0; h < n_heads; h++) {
-            float *p = mat_row(x, r) + h * head_stride;
-
-            norm_row(p, w->data, head_dim, eps, p);
-            rotate(p, rope->cosine + r * rope->half, rope->sine + r * rope->half, rope->half);
-        }
+    cpu_team_each_if(team_of(b), n * head_dim >= SHARED_FROM, n, head_norm_rope_part, &k);
 }
 
 /* ---- DFlash2 */
@@ -277,28 +364,40 @@ static v16 convolved(const float *coefficients, size_t n_groups, size_t group, c
     return sum;
 }
 
-static void dynamic_conv(rf_backend *b, const rf_batch *batch, size_t n_cols, size_t taps, size_t group, size_t side,
-                         rf_mat dyn, const rf_buf *base, rf_mat x, rf_mat y)
+typedef struct {
+    const cpu_batch *c;
+    size_t n_cols, taps, group, side;
+    rf_mat dyn, x, y;
+    const float *constant; /* [taps][n_cols] */
+} conv_work;
+
+static void dynamic_conv_part(const void *work, size_t first, size_t end)
 {
-    const cpu_batch *c = cpu_batch_of(batch);
-    const float *constant = (const float *)base->data + side * taps * n_cols;
-    size_t n_groups = n_cols / group;
+    const conv_work *k = work;
+    size_t n_groups = k->n_cols / k->group;
 
-#pragma omp parallel for schedule(static) \
-    num_threads(cpu_of(b)->n_threads) if (c->shape.n_rows * n_cols >= PARALLEL_FROM)
-    for (size_t r = 0; r < c->shape.n_rows; r++) {
-        size_t seen = r - c->first_row[c->seq[r]];
-        const float *coefficients = mat_row(dyn, r) + side * taps * n_groups;
+    for (size_t r = first; r < end; r++) {
+        size_t seen = r - k->c->first_row[k->c->seq[r]];
+        const float *coefficients = mat_row(k->dyn, r) + k->side * k->taps * n_groups;
 
-        for (size_t at = 0; at < n_cols; at += LANES) {
-            size_t n = n_cols - at < LANES ? n_cols - at : LANES;
+        for (size_t at = 0; at < k->n_cols; at += LANES) {
+            size_t n = k->n_cols - at < LANES ? k->n_cols - at : LANES;
 
-            v_store_n(mat_row(y, r) + at,
-                      convolved(coefficients, n_groups, group, constant, n_cols, taps, seen, mat_row(x, r), x.stride,
-                                at, n),
+            v_store_n(mat_row(k->y, r) + at,
+                      convolved(coefficients, n_groups, k->group, k->constant, k->n_cols, k->taps, seen,
+                                mat_row(k->x, r), k->x.stride, at, n),
                       n);
         }
     }
+}
+
+static void dynamic_conv(rf_backend *b, const rf_batch *batch, size_t n_cols, size_t taps, size_t group, size_t side,
+                         rf_mat dyn, const rf_buf *base, rf_mat x, rf_mat y)
+{
+    conv_work k = {cpu_batch_of(batch), n_cols, taps, group, side, dyn, x, y,
+                   (const float *)base->data + side * taps * n_cols};
+
+    cpu_team_each_if(team_of(b), batch->n_rows * n_cols >= SHARED_FROM, batch->n_rows, dynamic_conv_part, &k);
 }
 
 void RF_ISA_NAME(basic_ops)(rf_ops *ops)

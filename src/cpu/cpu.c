@@ -77,8 +77,9 @@ static void destroy(rf_backend *b)
 
     if (!b)
         return;
+    cpu_team_destroy(&cpu->team);
     cpu_free(cpu, cpu->units, cpu->units_floats * sizeof(float));
-    cpu_free(cpu, cpu->scratch, (size_t)cpu->n_threads * cpu->scratch_floats * sizeof(float));
+    cpu_free(cpu, cpu->scratch, (size_t)cpu->team.n_threads * cpu->scratch_floats * sizeof(float));
     free(cpu);
 }
 
@@ -127,6 +128,11 @@ static void find_device_name(char *name, size_t size)
         fclose(file);
 }
 
+static void step(rf_backend *b, void (*body)(void *context), void *context)
+{
+    cpu_team_step(team_of(b), body, context);
+}
+
 static void fill_common(rf_ops *ops)
 {
     ops->name = "cpu";
@@ -135,6 +141,7 @@ static void fill_common(rf_ops *ops)
     ops->arithmetic = arithmetic;
     ops->report = report;
     ops->stats = stats;
+    ops->step = step;
     cpu_memory_ops(ops);
     cpu_batch_ops(ops);
     cpu_weight_ops(ops);
@@ -150,7 +157,7 @@ const rf_ops *rf_cpu_traits(void)
     return &table;
 }
 
-rf_backend *rf_cpu_create(int n_threads, const char *isa, rf_error *err)
+rf_backend *rf_cpu_create(int n_threads, bool busy, const char *isa, rf_error *err)
 {
     const isa_level *level = choose(isa, err);
     rf_cpu *cpu;
@@ -162,7 +169,7 @@ rf_backend *rf_cpu_create(int n_threads, const char *isa, rf_error *err)
         rf_fail(err, RF_ERR_MEMORY, "no memory for the CPU backend");
         return NULL;
     }
-    cpu->n_threads = n_threads;
+    cpu_team_init(&cpu->team, n_threads, busy);
     cpu->isa = level->name;
     fill_common(&cpu->table);
     level->fill(&cpu->table);

@@ -3,6 +3,7 @@
 #define RF_CPU_INTERNAL_H
 
 #include "../backend.h"
+#include "team.h"
 
 #define SPAN 256       /* positions of a cache block and of an attention span */
 #define OUT_LANES 16   /* output rows of a packed weight block */
@@ -22,7 +23,7 @@
 typedef struct {
     rf_backend base;
     rf_ops table;
-    int n_threads;
+    cpu_team team;
     const char *isa;       /* "reference", "avx2", "avx512" */
     char device[160];
     rf_backend_stats stats;
@@ -35,6 +36,11 @@ typedef struct {
 static inline rf_cpu *cpu_of(const rf_backend *b)
 {
     return (rf_cpu *)(uintptr_t)b;
+}
+
+static inline cpu_team *team_of(const rf_backend *b)
+{
+    return &cpu_of(b)->team;
 }
 
 struct rf_buf {
@@ -157,7 +163,7 @@ void cpu_memory_ops(rf_ops *ops);
 /* At least `floats` of scratch for every thread. */
 int cpu_need_scratch(rf_cpu *cpu, size_t floats, rf_error *err);
 int cpu_need_units(rf_cpu *cpu, size_t head_dim, rf_error *err); /* for attention over heads of this width */
-float *cpu_scratch(rf_cpu *cpu); /* this thread's */
+float *cpu_scratch(rf_cpu *cpu); /* this thread's, in a part of a team's work */
 
 void cpu_batch_ops(rf_ops *ops);  /* batch.c */
 void cpu_weight_ops(rf_ops *ops); /* weights.c */

@@ -248,29 +248,58 @@ static void run_task(task *w, const rf_batch_seq *seq)
     }
 }
 
+/* Items are (sequence, value head). */
+typedef struct {
+    rf_cpu *cpu;
+    const cpu_batch *c;
+    rf_delta *t;
+    rf_mat m, alpha, beta, o;
+} delta_work;
+
+static void delta_part(const void *work, size_t first, size_t end)
+{
+    const delta_work *k = work;
+
+    for (size_t item = first; item < end; item++) {
+        size_t s = item / k->t->spec.n_v_heads, head = item % k->t->spec.n_v_heads;
+        task w = {.t = k->t, .m = k->m, .alpha = k->alpha, .beta = k->beta, .o = k->o, .head = head,
+                  .k_head = head / k->t->tiles, .slot = (size_t)k->c->seqs[s].slot, .first_row = k->c->first_row[s],
+                  .width = round_to_lanes(k->t->spec.head_dim)};
+
+        place_scratch(&w, cpu_scratch(k->cpu));
+        run_task(&w, &k->c->seqs[s]);
+    }
+}
+
+static void window_part(const void *work, size_t first, size_t end)
+{
+    const delta_work *k = work;
+
+    for (size_t item = first; item < end; item++) {
+        size_t s = item / k->t->spec.n_v_heads, head = item % k->t->spec.n_v_heads;
+
+        if (k->c->seqs[s].role == RF_ROLE_GIVEN)
+            advance_window(k->t, (size_t)k->c->seqs[s].slot, head, (size_t)k->c->seqs[s].n_rows, k->m,
+                           k->c->first_row[s]);
+    }
+}
+
+static bool any_given(const cpu_batch *c)
+{
+    for (size_t s = 0; s < c->shape.n_seqs; s++)
+        if (c->seqs[s].role == RF_ROLE_GIVEN)
+            return true;
+    return false;
+}
+
 static void delta(rf_backend *b, const rf_batch *batch, rf_delta *t, rf_mat m, rf_mat alpha, rf_mat beta, rf_mat o)
 {
-    const cpu_batch *c = cpu_batch_of(batch);
+    delta_work k = {cpu_of(b), cpu_batch_of(batch), t, m, alpha, beta, o};
+    size_t n = batch->n_seqs * t->spec.n_v_heads;
 
-#pragma omp parallel num_threads(cpu_of(b)->n_threads)
-    {
-#pragma omp for collapse(2) schedule(dynamic, 1)
-        for (size_t s = 0; s < c->shape.n_seqs; s++)
-            for (size_t head = 0; head < t->spec.n_v_heads; head++) {
-                task w = {.t = t, .m = m, .alpha = alpha, .beta = beta, .o = o, .head = head, .k_head = head / t->tiles,
-                          .slot = (size_t)c->seqs[s].slot, .first_row = c->first_row[s],
-                          .width = round_to_lanes(t->spec.head_dim)};
-
-                place_scratch(&w, cpu_scratch(cpu_of(b)));
-                run_task(&w, &c->seqs[s]);
-            }
-        /* only now: value heads of one key head read the same window */
-#pragma omp for collapse(2) schedule(static)
-        for (size_t s = 0; s < c->shape.n_seqs; s++)
-            for (size_t head = 0; head < t->spec.n_v_heads; head++)
-                if (c->seqs[s].role == RF_ROLE_GIVEN)
-                    advance_window(t, (size_t)c->seqs[s].slot, head, (size_t)c->seqs[s].n_rows, m, c->first_row[s]);
-    }
+    cpu_team_each_free(team_of(b), n, delta_part, &k);
+    if (any_given(k.c)) /* only now: value heads of one key head read the same window */
+        cpu_team_each(team_of(b), n, window_part, &k);
 }
 
 /* ---- commit */
@@ -328,23 +357,29 @@ static void redo(task *w, size_t n)
     }
 }
 
+static void commit_part(const void *work, size_t first, size_t end)
+{
+    const delta_work *k = work;
+    rf_delta *t = k->t;
+
+    for (size_t item = first; item < end; item++) {
+        size_t s = item / t->spec.n_v_heads, head = item % t->spec.n_v_heads, n = (size_t)k->c->seqs[s].n_rows;
+        task w = {.t = t, .slot = (size_t)k->c->seqs[s].slot, .head = head, .k_head = head / t->tiles,
+                  .width = round_to_lanes(t->spec.head_dim)};
+        rf_buf pending = {t->cpu, 0, t->pending_m};
+        rf_mat rows = {&pending, w.slot * RF_MAX_BLOCK * t->n_channels, t->n_channels};
+
+        place_scratch(&w, cpu_scratch(k->cpu));
+        redo(&w, n);
+        advance_window(t, w.slot, head, n, rows, 0);
+    }
+}
+
 static void delta_commit(rf_backend *b, const rf_batch *batch, rf_delta *t)
 {
-    const cpu_batch *c = cpu_batch_of(batch);
+    delta_work k = {.cpu = cpu_of(b), .c = cpu_batch_of(batch), .t = t};
 
-#pragma omp parallel for collapse(2) schedule(dynamic, 1) num_threads(cpu_of(b)->n_threads)
-    for (size_t s = 0; s < c->shape.n_seqs; s++)
-        for (size_t head = 0; head < t->spec.n_v_heads; head++) {
-            size_t n = (size_t)c->seqs[s].n_rows;
-            task w = {.t = t, .slot = (size_t)c->seqs[s].slot, .head = head, .k_head = head / t->tiles,
-                      .width = round_to_lanes(t->spec.head_dim)};
-            rf_buf pending = {t->cpu, 0, t->pending_m};
-            rf_mat rows = {&pending, w.slot * RF_MAX_BLOCK * t->n_channels, t->n_channels};
-
-            place_scratch(&w, cpu_scratch(cpu_of(b)));
-            redo(&w, n);
-            advance_window(t, w.slot, head, n, rows, 0);
-        }
+    cpu_team_each_free(team_of(b), batch->n_seqs * t->spec.n_v_heads, commit_part, &k);
 }
 
 void RF_ISA_NAME(delta_ops)(rf_ops *ops)

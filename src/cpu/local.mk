@@ -8,7 +8,7 @@ cpu_compute = \
 noinst_LIBRARIES += libcpu.a libcpu_reference.a
 libcpu_a_SOURCES = \
 	src/cpu/batch.c src/cpu/caches.c src/cpu/cpu.c src/cpu/cpu_internal.h \
-	src/cpu/machine_limits.c src/cpu/memory.c src/cpu/weights.c \
+	src/cpu/machine_limits.c src/cpu/memory.c src/cpu/team.c src/cpu/team.h src/cpu/weights.c \
 	src/backend.h src/machine_limits.h
 libcpu_a_CPPFLAGS = $(AM_CPPFLAGS) $(cpu_defines)
 libcpu_reference_a_SOURCES = $(cpu_compute) src/cpu/q8_reference.c

@@ -10,20 +10,62 @@
 #define MASS_ONE 1099511627776.0 /* 2^40 */
 #define NO_MASS (-27.8)          /* exp of less is below 2^-40 */
 
+/* Rows of logits divided into chunks of columns: item = row * n_chunks + chunk. */
+typedef struct {
+    size_t n_cols, n_chunks;
+    rf_mat logits;
+    int32_t first_id;
+} chunked;
+
+static chunked in_chunks(size_t n_cols, rf_mat logits, int32_t first_id)
+{
+    return (chunked){n_cols, (n_cols + CHUNK - 1) / CHUNK, logits, first_id};
+}
+
+static size_t chunk_first(const chunked *c, size_t item)
+{
+    return item % c->n_chunks * CHUNK;
+}
+
+static size_t chunk_end(const chunked *c, size_t item)
+{
+    size_t first = chunk_first(c, item);
+
+    return c->n_cols - first < CHUNK ? c->n_cols : first + CHUNK;
+}
+
+static float *chunk_row(const chunked *c, size_t item)
+{
+    return mat_row(c->logits, item / c->n_chunks);
+}
+
+typedef struct {
+    chunked chunks;
+    float scale, cap;
+} scale_work;
+
+static void scale_part(const void *work, size_t first, size_t end)
+{
+    const scale_work *k = work;
+
+    for (size_t item = first; item < end; item++) {
+        float *l = chunk_row(&k->chunks, item);
+
+        for (size_t i = chunk_first(&k->chunks, item); i < chunk_end(&k->chunks, item); i++) {
+            if (k->scale != 1.0f)
+                l[i] *= k->scale;
+            if (k->cap > 0)
+                l[i] = k->cap * tanhf(l[i] / k->cap);
+        }
+    }
+}
+
 static void logit_scale(rf_backend *b, size_t n_rows, size_t n_cols, float scale, float cap, rf_mat logits)
 {
-    if (scale == 1.0f && !(cap > 0))
-        return;
-#pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_of(b)->n_threads)
-    for (size_t r = 0; r < n_rows; r++)
-        for (size_t i = 0; i < n_cols; i++) {
-            float *l = mat_row(logits, r) + i;
+    scale_work k = {in_chunks(n_cols, logits, 0), scale, cap};
 
-            if (scale != 1.0f)
-                *l *= scale;
-            if (cap > 0)
-                *l = cap * tanhf(*l / cap);
-        }
+    if (scale != 1.0f || cap > 0)
+        cpu_team_each(team_of(b), n_rows * k.chunks.n_chunks, scale_part, &k);
 }
 
 /* a is worse than b: smaller logit, ties higher id */
@@ -75,11 +117,26 @@ static void best_of_row(const float *l, size_t n, int32_t first_id, size_t k, rf
         heap[i] = (rf_candidate){-INFINITY, -1};
 }
 
+typedef struct {
+    size_t n_cols, k;
+    rf_mat logits;
+    int32_t first_id;
+    rf_candidate *out; /* [row][k] */
+} top_k_work;
+
+static void top_k_part(const void *work, size_t first, size_t end)
+{
+    const top_k_work *t = work;
+
+    for (size_t r = first; r < end; r++)
+        best_of_row(mat_row(t->logits, r), t->n_cols, t->first_id, t->k, t->out + r * t->k);
+}
+
 static void top_k(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat logits, int32_t first_id, size_t k, rf_buf *out)
 {
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) if (n_rows > 1)
-    for (size_t r = 0; r < n_rows; r++)
-        best_of_row(mat_row(logits, r), n_cols, first_id, k, (rf_candidate *)out->data + r * k);
+    top_k_work t = {n_cols, k, logits, first_id, out->data};
+
+    cpu_team_each(team_of(b), n_rows, top_k_part, &t);
 }
 
 static bool better(rf_gumbel_best a, rf_gumbel_best b)
@@ -163,31 +220,45 @@ static rf_gumbel_best best_of_chunk(const float *l, size_t from, size_t to, int3
     return d.best;
 }
 
+typedef struct {
+    chunked chunks;
+    const rf_gumbel_row *row;
+    rf_gumbel_best *best; /* [row] */
+} gumbel_work;
+
+static void largest_part(const void *work, size_t first, size_t end)
+{
+    const gumbel_work *k = work;
+
+    for (size_t r = first; r < end; r++)
+        k->best[r] = largest_logit(mat_row(k->chunks.logits, r), k->chunks.n_cols, k->chunks.first_id, &k->row[r]);
+}
+
+static void gumbel_part(const void *work, size_t first, size_t end)
+{
+    const gumbel_work *k = work;
+
+    for (size_t item = first; item < end; item++) {
+        size_t r = item / k->chunks.n_chunks;
+        rf_gumbel_best one;
+
+#pragma omp critical(gumbel_argmax)
+        one = k->best[r];
+        one = best_of_chunk(chunk_row(&k->chunks, item), chunk_first(&k->chunks, item), chunk_end(&k->chunks, item),
+                            k->chunks.first_id, &k->row[r], one);
+#pragma omp critical(gumbel_argmax)
+        if (better(one, k->best[r])) /* a total order: it does not matter who comes first */
+            k->best[r] = one;
+    }
+}
+
 static void gumbel_argmax(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat logits, int32_t first_id,
                           const rf_buf *rows, rf_buf *out)
 {
-    rf_gumbel_best *best = out->data;
-    const rf_gumbel_row *row = rows->data;
+    gumbel_work k = {in_chunks(n_cols, logits, first_id), rows->data, out->data};
 
-#pragma omp parallel num_threads(cpu_of(b)->n_threads)
-    {
-#pragma omp for schedule(static)
-        for (size_t r = 0; r < n_rows; r++)
-            best[r] = largest_logit(mat_row(logits, r), n_cols, first_id, &row[r]);
-#pragma omp for collapse(2) schedule(dynamic, 1)
-        for (size_t r = 0; r < n_rows; r++)
-            for (size_t from = 0; from < n_cols; from += CHUNK) {
-                size_t to = from + CHUNK < n_cols ? from + CHUNK : n_cols;
-                rf_gumbel_best one;
-
-#pragma omp critical(gumbel_argmax)
-                one = best[r];
-                one = best_of_chunk(mat_row(logits, r), from, to, first_id, &row[r], one);
-#pragma omp critical(gumbel_argmax)
-                if (better(one, best[r])) /* a total order: it does not matter who comes first */
-                    best[r] = one;
-            }
-    }
+    cpu_team_each(team_of(b), n_rows, largest_part, &k);
+    cpu_team_each_free(team_of(b), n_rows * k.chunks.n_chunks, gumbel_part, &k);
 }
 
 static uint64_t mass(float l, float max)
@@ -199,31 +270,61 @@ static uint64_t mass(float l, float max)
     return below < 0 && below > NO_MASS ? (uint64_t)floor(exp(below) * MASS_ONE) : 0;
 }
 
-static void log_mass(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat logits, const rf_buf *max, rf_buf *out)
+typedef struct {
+    chunked chunks;
+    const float *max;
+    uint64_t *out; /* [row]: integer sums, so any order gives the same */
+} sum_work;
+
+static void mass_part(const void *work, size_t first, size_t end)
 {
-    for (size_t r = 0; r < n_rows; r++) {
-        const float *l = mat_row(logits, r);
-        float most = ((const float *)max->data)[r];
+    const sum_work *k = work;
+
+    for (size_t item = first; item < end; item++) {
+        const float *l = chunk_row(&k->chunks, item);
+        size_t r = item / k->chunks.n_chunks;
         uint64_t sum = 0;
 
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) reduction(+ : sum)
-        for (size_t i = 0; i < n_cols; i++)
-            sum += mass(l[i], most);
-        ((uint64_t *)out->data)[r] = sum;
+        for (size_t i = chunk_first(&k->chunks, item); i < chunk_end(&k->chunks, item); i++)
+            sum += mass(l[i], k->max[r]);
+#pragma omp atomic
+        k->out[r] += sum;
     }
+}
+
+static void hash_part(const void *work, size_t first, size_t end)
+{
+    const sum_work *k = work;
+
+    for (size_t item = first; item < end; item++) {
+        const float *l = chunk_row(&k->chunks, item);
+        uint64_t sum = 0;
+
+        for (size_t i = chunk_first(&k->chunks, item); i < chunk_end(&k->chunks, item); i++)
+            sum += rf_hash_mix(k->chunks.first_id + (int32_t)i, rf_f32_to_bits(l[i]));
+#pragma omp atomic
+        k->out[item / k->chunks.n_chunks] += sum;
+    }
+}
+
+static void sum_chunks(rf_backend *b, size_t n_rows, const sum_work *k, cpu_part part)
+{
+    memset(k->out, 0, n_rows * sizeof *k->out);
+    cpu_team_each(team_of(b), n_rows * k->chunks.n_chunks, part, k);
+}
+
+static void log_mass(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat logits, const rf_buf *max, rf_buf *out)
+{
+    sum_work k = {in_chunks(n_cols, logits, 0), max->data, out->data};
+
+    sum_chunks(b, n_rows, &k, mass_part);
 }
 
 static void row_hash(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat logits, int32_t first_id, rf_buf *out)
 {
-    for (size_t r = 0; r < n_rows; r++) {
-        const float *l = mat_row(logits, r);
-        uint64_t sum = 0;
+    sum_work k = {in_chunks(n_cols, logits, first_id), NULL, out->data};
 
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) reduction(+ : sum) if (n_cols >= CHUNK)
-        for (size_t i = 0; i < n_cols; i++)
-            sum += rf_hash_mix(first_id + (int32_t)i, rf_f32_to_bits(l[i]));
-        ((uint64_t *)out->data)[r] = sum;
-    }
+    sum_chunks(b, n_rows, &k, hash_part);
 }
 
 void RF_ISA_NAME(logit_ops)(rf_ops *ops)

@@ -6,8 +6,8 @@
 #include "isa.h"
 #include "vec16.h"
 
-#define PARALLEL_BLOCKS 4      /* output blocks below which one thread is enough */
-#define PARALLEL_COLUMNS 16384 /* activations below which one thread quantises */
+#define SHARED_BLOCKS 4   /* output blocks below which one thread is enough */
+#define SHARED_FROM 8192  /* activations below which one thread quantises */
 
 typedef float tile_sums[MAX_TILE_ROWS][OUT_LANES];
 
@@ -50,23 +50,34 @@ static size_t act_place(size_t n_rows, size_t n_kb, size_t r, size_t *step)
     return first * n_kb + r % MAX_TILE_ROWS;
 }
 
+typedef struct {
+    size_t n_rows, n_kb;
+    rf_mat x;
+    rf_act *act;
+} quantize_work;
+
+/* Items are (row, k block). */
+static void quantize_part(const void *work, size_t first, size_t end)
+{
+    const quantize_work *k = work;
+    rf_act *act = k->act;
+
+    for (size_t item = first; item < end; item++) {
+        size_t r = item / k->n_kb, kb = item % k->n_kb, step, at = act_place(k->n_rows, k->n_kb, r, &step) + kb * step;
+
+        quantize_block(mat_row(k->x, r) + kb * Q8_BLOCK, act->q + at * Q8_BLOCK, act->d + at, act->offset + at);
+    }
+}
+
 static void quantize(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat x, unsigned wants, rf_act *act)
 {
-    size_t n_kb = n_cols / Q8_BLOCK;
+    quantize_work k = {n_rows, n_cols / Q8_BLOCK, x, act};
 
     act->x = x;
     act->n_rows = n_rows;
     act->n_cols = n_cols;
-    if (!(wants & 2u))
-        return;
-#pragma omp parallel for collapse(2) schedule(static) \
-    num_threads(cpu_of(b)->n_threads) if (n_rows * n_cols >= PARALLEL_COLUMNS)
-    for (size_t r = 0; r < n_rows; r++)
-        for (size_t kb = 0; kb < n_kb; kb++) {
-            size_t step, at = act_place(n_rows, n_kb, r, &step) + kb * step;
-
-            quantize_block(mat_row(x, r) + kb * Q8_BLOCK, act->q + at * Q8_BLOCK, act->d + at, act->offset + at);
-        }
+    if (wants & 2u)
+        cpu_team_each_if(team_of(b), n_rows * n_cols >= SHARED_FROM, n_rows * k.n_kb, quantize_part, &k);
 }
 
 /* ---- float weights: acc = fma(w, x, acc), k ascending */
@@ -170,21 +181,44 @@ static size_t block_bytes(const rf_weight *w)
     return w->bytes / w->n_blocks;
 }
 
-static void matmul(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_mat y)
-{
-    size_t bytes = 0;
+typedef struct {
+    rf_cpu *cpu;
+    size_t n_rows;
+    const rf_weight *w;
+    const rf_act *x;
+    rf_mat y;
+    float *nodes;
+} matmul_work;
 
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) reduction(+ : bytes) if (w->n_blocks >= PARALLEL_BLOCKS)
-    for (size_t block = 0; block < w->n_blocks; block++)
-        for (size_t row = 0; row < n_rows; row += MAX_TILE_ROWS) {
-            size_t n = n_rows - row < MAX_TILE_ROWS ? n_rows - row : MAX_TILE_ROWS;
+static void count_bytes(rf_cpu *cpu, uint64_t bytes)
+{
+#pragma omp atomic
+    cpu->stats.weight_bytes_read += bytes;
+}
+
+static void matmul_part(const void *work, size_t first, size_t end)
+{
+    const matmul_work *k = work;
+    const rf_weight *w = k->w;
+    uint64_t bytes = 0;
+
+    for (size_t block = first; block < end; block++)
+        for (size_t row = 0; row < k->n_rows; row += MAX_TILE_ROWS) {
+            size_t n = k->n_rows - row < MAX_TILE_ROWS ? k->n_rows - row : MAX_TILE_ROWS;
             tile_sums sums;
 
-            sum_columns(w, block, x, 0, w->n_cols, row, n, sums);
-            store_tile(w, block, n, sums, mat_row(y, row), y.stride);
+            sum_columns(w, block, k->x, 0, w->n_cols, row, n, sums);
+            store_tile(w, block, n, sums, mat_row(k->y, row), k->y.stride);
             bytes += block_bytes(w);
         }
-    cpu_of(b)->stats.weight_bytes_read += bytes;
+    count_bytes(k->cpu, bytes);
+}
+
+static void matmul(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_mat y)
+{
+    matmul_work k = {.cpu = cpu_of(b), .n_rows = n_rows, .w = w, .x = x, .y = y};
+
+    cpu_team_each_if(team_of(b), w->n_blocks >= SHARED_BLOCKS, w->n_blocks, matmul_part, &k);
 }
 
 /* The tree over local units [units.first, + count). */
@@ -205,24 +239,32 @@ static void sum_units(const rf_weight *w, size_t block, const rf_act *x, rf_rang
         v_store(out[r], v_add(v_load(out[r]), v_load(right[r])));
 }
 
-static void matmul_nodes(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_buf *y)
+static void nodes_part(const void *work, size_t first, size_t end)
 {
-    float *out = y->data;
-    size_t bytes = 0;
+    const matmul_work *k = work;
+    const rf_weight *w = k->w;
+    uint64_t bytes = 0;
 
-#pragma omp parallel for schedule(static) num_threads(cpu_of(b)->n_threads) reduction(+ : bytes) if (w->n_blocks >= PARALLEL_BLOCKS)
-    for (size_t block = 0; block < w->n_blocks; block++)
-        for (size_t row = 0; row < n_rows; row += MAX_TILE_ROWS) {
+    for (size_t block = first; block < end; block++)
+        for (size_t row = 0; row < k->n_rows; row += MAX_TILE_ROWS) {
+            size_t n = k->n_rows - row < MAX_TILE_ROWS ? k->n_rows - row : MAX_TILE_ROWS;
+
             bytes += block_bytes(w); /* the nodes share out the columns */
             for (size_t node = 0; node < w->n_nodes; node++) {
-                size_t n = n_rows - row < MAX_TILE_ROWS ? n_rows - row : MAX_TILE_ROWS;
                 tile_sums sums;
 
-                sum_units(w, block, x, w->nodes[node], row, n, sums);
-                store_tile(w, block, n, sums, out + (node * n_rows + row) * w->n_rows, w->n_rows);
+                sum_units(w, block, k->x, w->nodes[node], row, n, sums);
+                store_tile(w, block, n, sums, k->nodes + (node * k->n_rows + row) * w->n_rows, w->n_rows);
             }
         }
-    cpu_of(b)->stats.weight_bytes_read += bytes;
+    count_bytes(k->cpu, bytes);
+}
+
+static void matmul_nodes(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_buf *y)
+{
+    matmul_work k = {.cpu = cpu_of(b), .n_rows = n_rows, .w = w, .x = x, .nodes = y->data};
+
+    cpu_team_each_if(team_of(b), w->n_blocks >= SHARED_BLOCKS, w->n_blocks, nodes_part, &k);
 }
 
 void RF_ISA_NAME(matmul_ops)(rf_ops *ops)

@@ -97,7 +97,7 @@ void cpu_free(rf_cpu *cpu, void *p, size_t bytes)
 int cpu_need_scratch(rf_cpu *cpu, size_t floats, rf_error *err)
 {
     size_t wanted = floats < SIZE_MAX / 2 ? round_up(floats, CACHE_LINE / sizeof(float)) : floats,
-           threads = (size_t)cpu->n_threads;
+           threads = (size_t)cpu->team.n_threads;
     float *p;
 
     if (wanted <= cpu->scratch_floats)
@@ -113,11 +113,11 @@ int cpu_need_scratch(rf_cpu *cpu, size_t floats, rf_error *err)
 
 int cpu_need_units(rf_cpu *cpu, size_t head_dim, rf_error *err)
 {
-    size_t n = ATTENTION_UNITS * (size_t)cpu->n_threads,
+    size_t n = ATTENTION_UNITS * (size_t)cpu->team.n_threads,
            wanted = n * (attention_unit_floats(head_dim) + 2 * ATTENTION_QUERIES);
     float *p;
 
-    if (cpu->n_threads == 1 || wanted <= cpu->units_floats)
+    if (cpu->team.n_threads == 1 || wanted <= cpu->units_floats)
         return 0;
     p = cpu_alloc(cpu, wanted * sizeof(float), "sums of attention spans", err);
     if (!p)

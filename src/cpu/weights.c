@@ -114,28 +114,35 @@ static size_t *list_rows(const rf_weight_spec *s, size_t n_rows)
     return rows;
 }
 
+typedef struct {
+    rf_weight *w;
+    const source *from;
+    atomic_bool *failed;
+} pack_work;
+
+/* The same blocks as in the matmul: a thread's own weights are in memory that it touched first. */
+static void pack_part(const void *work, size_t first, size_t end)
+{
+    const pack_work *k = work;
+    unsigned char *row = malloc(k->from->file_row_bytes + 1);
+
+    if (!row)
+        atomic_store(k->failed, true);
+    for (size_t block = first; row && block < end; block++)
+        pack_block(k->w, k->from, block, row);
+    free(row);
+}
+
 static int pack(rf_weight *w, const rf_weight_spec *s, rf_error *err)
 {
     source from = {s, rf_format_find(s->type), list_rows(s, w->n_rows), 0};
-    int failed = 0;
+    atomic_bool failed = false;
+    pack_work work = {w, &from, &failed};
 
     from.file_row_bytes = s->n_cols / from.format->block * from.format->bytes;
     if (!from.rows)
         return rf_fail(err, RF_ERR_MEMORY, "no memory for packing %s", s->name);
-#pragma omp parallel num_threads(w->cpu->n_threads)
-    {
-        unsigned char *row = malloc(from.file_row_bytes + 1);
-
-        if (!row) {
-#pragma omp atomic write
-            failed = 1;
-        }
-#pragma omp for schedule(static)
-        for (size_t block = 0; block < w->n_blocks; block++)
-            if (row)
-                pack_block(w, &from, block, row);
-        free(row);
-    }
+    cpu_team_each(&w->cpu->team, w->n_blocks, pack_part, &work);
     free(from.rows);
     return failed ? rf_fail(err, RF_ERR_MEMORY, "no memory for packing %s", s->name) : 0;
 }
