@@ -125,7 +125,7 @@ static int create_backend(rf_job *job, rf_error *err)
     rf_world_alike_on_host(mask, &place, &n_alike);
     failed = rf_topology_apply(job->options->threads, place, n_alike, &job->topology, &mine);
     if (!failed) {
-        job->backend = rf_cpu_create(job->topology.n_threads, job->topology.busy, "auto", &mine);
+        job->backend = rf_cpu_create(job->topology.n_threads, job->topology.busy, job->options->isa, &mine);
         failed = job->backend ? 0 : -1;
     }
     if (!failed && job->options->time_ops)

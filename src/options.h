@@ -40,6 +40,7 @@ typedef struct {
     size_t n_tensor_split; /* compared with the number of ranks by the plan */
     int32_t n_gpu_layers, n_gpu_layers_draft; /* 0: CPU; RF_LAYERS_ALL; RF_LAYERS_UNSET */
     int32_t threads;                          /* 0: from the binding mask */
+    const char *isa;                          /* "auto" or a level of rf_cpu_create */
     rf_want_backend backend;
     rf_allreduce allreduce;
     rf_switch gpu_aware;

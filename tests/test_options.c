@@ -171,6 +171,8 @@ static void split_and_devices(void **state)
     EXPECT("--backend cpu", o.backend == RF_WANT_CPU);
     EXPECT("-t 3", o.threads == 3);
     EXPECT("--threads 4096", o.threads == 4096);
+    EXPECT("--isa avx2", strcmp(o.isa, "avx2") == 0);
+    EXPECT("-t 1", strcmp(o.isa, "auto") == 0);
     EXPECT("--allreduce auto", o.allreduce == RF_ALLREDUCE_ORDERED);
     EXPECT("--allreduce ordered", o.allreduce == RF_ALLREDUCE_ORDERED);
     EXPECT("--allreduce mpi", o.allreduce == RF_ALLREDUCE_MPI);

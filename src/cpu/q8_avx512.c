@@ -31,6 +31,7 @@ static inline __attribute__((always_inline)) void rows(const size_t n, size_t fi
         __m512 scale = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)dw));
         __m512i weights[GROUPS];
 
+        _mm_prefetch((const char *)dw + 1024, _MM_HINT_T0);
 #pragma GCC unroll 8
         for (size_t g = 0; g < GROUPS; g++) {
             weights[g] = _mm512_loadu_si512(w + g * 4 * OUT_LANES);
