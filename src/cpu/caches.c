@@ -104,7 +104,7 @@ static void kv_import(rf_backend *b, rf_kv *kv, size_t slot, size_t head, int64_
 /* ---- DeltaNet */
 
 typedef struct {
-    size_t channels, conv, state, window, m, k, u, g, vectors; /* floats of each part */
+    size_t channels, conv, state, window, m, k, u, g, due, vectors; /* floats of each part */
 } delta_sizes;
 
 /* SIZE_MAX where it is too large */
@@ -115,16 +115,16 @@ static size_t delta_floats(const rf_delta_spec *s, delta_sizes *z)
     z->channels = (2 * s->n_k_heads + s->n_v_heads) * d;
     z->conv = s->conv_kernel * z->channels;
     z->vectors = 2 * s->n_v_heads;
-    z->state = s->n_slots * s->n_v_heads * d * d;
+    z->state = s->n_slots * s->n_v_heads * cpu_state_floats(d);
     z->window = s->n_slots * (s->conv_kernel - 1) * z->channels;
     z->m = pending * z->channels;
-    z->k = pending * s->n_k_heads * d;
-    z->u = pending * s->n_v_heads * d;
+    z->k = z->u = pending * s->n_v_heads * d;
     z->g = pending * s->n_v_heads;
+    z->due = s->n_slots * s->n_v_heads;
     /* more than all of them together, so that no product wrapped around if this does not */
-    if (cpu_product(cpu_product(s->n_slots, s->n_v_heads * d * d + 4 * RF_MAX_BLOCK * z->channels), 16) == SIZE_MAX)
+    if (cpu_product(cpu_product(s->n_slots, s->n_v_heads * cpu_state_floats(d) + 8 * RF_MAX_BLOCK * z->channels), 16) == SIZE_MAX)
         return SIZE_MAX;
-    return z->conv + z->vectors + z->state + z->window + z->m + z->k + z->u + z->g;
+    return z->conv + z->vectors + z->state + z->window + z->m + z->k + z->u + z->g + z->due;
 }
 
 static size_t delta_bytes(const rf_delta_spec *s)
@@ -160,6 +160,7 @@ static void place_parts(rf_delta *t, const delta_sizes *z)
     t->pending_k = next_part(&at, z->k);
     t->pending_u = next_part(&at, z->u);
     t->pending_g = next_part(&at, z->g);
+    t->due = (int32_t *)(void *)next_part(&at, z->due);
     t->conv = next_part(&at, z->conv);
     t->a = next_part(&at, z->vectors / 2);
     t->dt = next_part(&at, z->vectors / 2);
@@ -194,11 +195,6 @@ static rf_delta *delta_create(rf_backend *b, const rf_delta_spec *s, rf_error *e
     return t;
 }
 
-static float *state_of(const rf_delta *t, size_t slot, size_t v_head)
-{
-    return t->state + (slot * t->spec.n_v_heads + v_head) * t->spec.head_dim * t->spec.head_dim;
-}
-
 static size_t window_floats(const rf_delta *t)
 {
     return (t->spec.conv_kernel - 1) * t->n_channels;
@@ -207,20 +203,38 @@ static size_t window_floats(const rf_delta *t)
 static void delta_reset(rf_backend *b, rf_delta *t, size_t slot)
 {
     (void)b;
-    memset(state_of(t, slot, 0), 0, t->spec.n_v_heads * t->spec.head_dim * t->spec.head_dim * sizeof(float));
+    memset(cpu_state_at(t, slot, 0, 0), 0, t->spec.n_v_heads * cpu_state_floats(t->spec.head_dim) * sizeof(float));
     memset(t->window + slot * window_floats(t), 0, window_floats(t) * sizeof(float));
+    memset(cpu_due(t, slot, 0), 0, t->spec.n_v_heads * sizeof *t->due);
 }
 
 static void delta_export(rf_backend *b, const rf_delta *t, size_t slot, size_t v_head, float *state)
 {
+    size_t d = t->spec.head_dim;
+
     (void)b;
-    memcpy(state, state_of(t, slot, v_head), t->spec.head_dim * t->spec.head_dim * sizeof *state);
+    for (size_t j = 0; j < d; j++)
+        for (size_t i = 0; i < d; i++)
+            state[i * d + j] = cpu_state_at(t, slot, v_head, j)[i * cpu_state_stride(t, j)];
+    for (int32_t r = 0; r < *cpu_due(t, slot, v_head); r++) { /* as the op would put it in */
+        const float *k = cpu_pending_k(t, slot, v_head, (size_t)r), *u = cpu_pending_u(t, slot, v_head, (size_t)r);
+        float g = *cpu_pending_g(t, slot, v_head, (size_t)r);
+
+        for (size_t i = 0; i < d; i++)
+            for (size_t j = 0; j < d; j++)
+                state[i * d + j] = fmaf(k[i], u[j], state[i * d + j] * g);
+    }
 }
 
 static void delta_import(rf_backend *b, rf_delta *t, size_t slot, size_t v_head, const float *state)
 {
+    size_t d = t->spec.head_dim;
+
     (void)b;
-    memcpy(state_of(t, slot, v_head), state, t->spec.head_dim * t->spec.head_dim * sizeof *state);
+    for (size_t j = 0; j < d; j++)
+        for (size_t i = 0; i < d; i++)
+            cpu_state_at(t, slot, v_head, j)[i * cpu_state_stride(t, j)] = state[i * d + j];
+    *cpu_due(t, slot, v_head) = 0;
 }
 
 static void window_export(rf_backend *b, const rf_delta *t, size_t slot, float *window)

@@ -114,12 +114,13 @@ struct rf_delta {
     size_t n_channels, tiles;
     float *conv;         /* [taps][n_channels] */
     float *a, *dt;
-    float *state;        /* [slot][v head][d][d] */
+    float *state;        /* [slot][v head], then cpu_state_at */
     float *window;       /* [slot][taps - 1][n_channels] */
     float *pending_m;    /* [slot][RF_MAX_BLOCK][n_channels] */
-    float *pending_k;    /* [slot][RF_MAX_BLOCK][k head][d] */
-    float *pending_u;    /* [slot][RF_MAX_BLOCK][v head][d] */
-    float *pending_g;    /* [slot][RF_MAX_BLOCK][v head] exp(g) */
+    float *pending_k;    /* [slot][v head][RF_MAX_BLOCK][d]: each value head has its own, so that none waits for another */
+    float *pending_u;    /* [slot][v head][RF_MAX_BLOCK][d] */
+    float *pending_g;    /* [slot][v head][RF_MAX_BLOCK] exp(g) */
+    int32_t *due;        /* [slot][v head] leading pending rows that are committed, but not in the state yet */
     float *memory;       /* all of them */
     size_t bytes;
 };
@@ -129,10 +130,55 @@ static inline size_t round_to_lanes(size_t n)
     return (n + OUT_LANES - 1) / OUT_LANES * OUT_LANES;
 }
 
-/* Floats of scratch a thread needs for a DeltaNet head: a strip of its state; q, k, v and u of a tile of rows. */
+/* ---- DeltaNet: a head's state is [strips of MAX_STRIP columns][d][columns of the strip], columns rounded up to lanes */
+
+static inline size_t cpu_state_floats(size_t head_dim)
+{
+    return head_dim * round_to_lanes(head_dim);
+}
+
+/* Floats from one row to the next of the strip that column `at` is in */
+static inline size_t cpu_state_stride(const rf_delta *t, size_t at)
+{
+    size_t left = round_to_lanes(t->spec.head_dim) - at / MAX_STRIP * MAX_STRIP;
+
+    return left < MAX_STRIP ? left : MAX_STRIP;
+}
+
+/* Row 0, column `at` */
+static inline float *cpu_state_at(const rf_delta *t, size_t slot, size_t head, size_t at)
+{
+    size_t d = t->spec.head_dim;
+
+    return t->state + (slot * t->spec.n_v_heads + head) * cpu_state_floats(d) + at / MAX_STRIP * MAX_STRIP * d +
+           at % MAX_STRIP;
+}
+
+static inline float *cpu_pending_k(const rf_delta *t, size_t slot, size_t head, size_t row)
+{
+    return t->pending_k + ((slot * t->spec.n_v_heads + head) * RF_MAX_BLOCK + row) * t->spec.head_dim;
+}
+
+static inline float *cpu_pending_u(const rf_delta *t, size_t slot, size_t head, size_t row)
+{
+    return t->pending_u + ((slot * t->spec.n_v_heads + head) * RF_MAX_BLOCK + row) * t->spec.head_dim;
+}
+
+static inline float *cpu_pending_g(const rf_delta *t, size_t slot, size_t head, size_t row)
+{
+    return t->pending_g + (slot * t->spec.n_v_heads + head) * RF_MAX_BLOCK + row;
+}
+
+static inline int32_t *cpu_due(const rf_delta *t, size_t slot, size_t head)
+{
+    return t->due + slot * t->spec.n_v_heads + head;
+}
+
+/* Floats of scratch a thread needs for a DeltaNet head: a strip of its state; q, k, v and u of a tile of rows; k and u
+ * of as many committed ones. */
 static inline size_t delta_scratch_floats(size_t head_dim)
 {
-    return head_dim * MAX_STRIP + 4 * MAX_TILE_ROWS * round_to_lanes(head_dim);
+    return head_dim * MAX_STRIP + 6 * MAX_TILE_ROWS * round_to_lanes(head_dim);
 }
 
 /* Floats of the sums of a span: m, l and o of all queries */

@@ -1,6 +1,8 @@
 /* Gated DeltaNet, token by token. One task is a sequence's value head. It takes rows MAX_TILE_ROWS at a time: first the
- * inputs of all of them, then for each strip of columns of the state all rows in turn, so that a strip is read and
- * written once and stays in the nearest cache meanwhile; columns of a state never mix. Orders: backend.h. */
+ * inputs of all of them, then for each strip of columns of the state all rows in turn, so that a strip is read once,
+ * in the order it lies in memory, and stays in the nearest cache meanwhile; columns of a state never mix. A pass over a
+ * strip finishes one row and reads what the next one needs. Rows that were committed since the last time are put into
+ * the state by the same pass that reads it. Orders: backend.h. */
 #include "config.h"
 
 #include "isa.h"
@@ -9,14 +11,18 @@
 /* of a strip: u and o of all its columns stay in registers */
 #define STRIP_VECTORS (V_REGISTERS / 8 > 1 ? V_REGISTERS / 8 : 2)
 #define STRIP (STRIP_VECTORS * LANES) /* at most MAX_STRIP */
+#define STATE_AHEAD 4096              /* bytes: as Q8_AHEAD */
+#define SHARED_CHANNELS 16384         /* channels below which one thread advances windows */
 
 typedef struct {
     const rf_delta *t;
     rf_mat m, alpha, beta, o;
     size_t slot, head, k_head, first_row, width; /* width: head_dim rounded up to whole vectors */
     float *q, *k, *v, *u;                        /* scratch: [MAX_TILE_ROWS][width] each */
+    float *due_k, *due_u;                        /* of rows committed, but not yet in the state: the same shape */
     float *strip;                                /* scratch: [head_dim][STRIP] */
-    float beta_of[MAX_TILE_ROWS], decay_of[MAX_TILE_ROWS];
+    size_t n_due;
+    float beta_of[MAX_TILE_ROWS], decay_of[MAX_TILE_ROWS], due_decay[MAX_TILE_ROWS];
 } task;
 
 static void place_scratch(task *w, float *scratch)
@@ -28,6 +34,8 @@ static void place_scratch(task *w, float *scratch)
     w->k = w->q + floats;
     w->v = w->k + floats;
     w->u = w->v + floats;
+    w->due_k = w->u + floats;
+    w->due_u = w->due_k + floats;
 }
 
 static float *window_row(const rf_delta *t, size_t slot, size_t age)
@@ -35,9 +43,10 @@ static float *window_row(const rf_delta *t, size_t slot, size_t age)
     return t->window + (slot * (t->spec.conv_kernel - 1) + age) * t->n_channels;
 }
 
-static float *pending_at(float *part, size_t slot, size_t row, size_t width)
+/* Channels of a pending row, before the convolution */
+static float *pending_row(const rf_delta *t, size_t slot, size_t row)
 {
-    return part + (slot * RF_MAX_BLOCK + row) * width;
+    return t->pending_m + (slot * RF_MAX_BLOCK + row) * t->n_channels;
 }
 
 /* ---- inputs of a row */
@@ -88,99 +97,133 @@ static void row_inputs(task *w, size_t i, size_t r)
     w->decay_of[r] = s_exp(w->t->a[w->head] * s_softplus(mat_row(w->alpha, row)[w->head] + w->t->dt[w->head]));
 }
 
-/* ---- a strip of the state, [d][STRIP] */
+/* ---- a strip of the state */
 
-/* One token: S = decay S; r = S^T k; u = beta (v - r); S += k u^T; o = S^T q. `vectors` of the strip hold columns. */
-static inline __attribute__((always_inline)) void step(const size_t vectors, float *strip, size_t d, const float *k,
-                                                       const float *q, const float *v, float beta, float decay,
-                                                       float *u_out, float *o_out)
+/* Where a pass reads and writes: rows of the strip are `stride` floats apart. */
+typedef struct {
+    float *at;
+    size_t stride;
+} strip_place;
+
+/* Puts the committed rows into the strip: S = decay S; S += k u^T; and begins row 0: r = (decay S)^T k. */
+static inline __attribute__((always_inline)) void begin_rows(const size_t vectors, const task *w, size_t at,
+                                                             strip_place state, v16 *r)
 {
-    v16 g = v_set1(decay), u[STRIP_VECTORS], o[STRIP_VECTORS];
+    size_t d = w->t->spec.head_dim, width = w->width, n_due = w->n_due;
+    v16 g = v_set1(w->decay_of[0]);
 
 #pragma GCC unroll 4
     for (size_t j = 0; j < vectors; j++)
-        u[j] = v_set1(0);
+        r[j] = v_set1(0);
     for (size_t i = 0; i < d; i++) {
-        v16 ki = v_set1(k[i]);
-
-#pragma GCC unroll 4
-        for (size_t j = 0; j < vectors; j++)
-            u[j] = v_fma(v_mul(v_load(strip + i * STRIP + j * LANES), g), ki, u[j]); /* r */
-    }
-#pragma GCC unroll 4
-    for (size_t j = 0; j < vectors; j++) {
-        u[j] = v_mul(v_set1(beta), v_sub(v_load(v + j * LANES), u[j]));
-        o[j] = v_set1(0);
-        v_store(u_out + j * LANES, u[j]);
-    }
-    for (size_t i = 0; i < d; i++) {
-        v16 ki = v_set1(k[i]), qi = v_set1(q[i]);
+        float *row = state.at + i * state.stride;
+        v16 s[STRIP_VECTORS], ki = v_set1(w->k[i]);
 
 #pragma GCC unroll 4
         for (size_t j = 0; j < vectors; j++) {
-            v16 s = v_fma(ki, u[j], v_mul(v_load(strip + i * STRIP + j * LANES), g));
+            __builtin_prefetch((const char *)(row + j * LANES) + STATE_AHEAD);
+            s[j] = v_load(row + j * LANES);
+        }
+        for (size_t n = 0; n < n_due; n++) {
+            v16 k = v_set1(w->due_k[n * width + i]), decay = v_set1(w->due_decay[n]);
 
-            v_store(strip + i * STRIP + j * LANES, s);
+#pragma GCC unroll 4
+            for (size_t j = 0; j < vectors; j++)
+                s[j] = v_fma(k, v_load(w->due_u + n * width + at + j * LANES), v_mul(s[j], decay));
+        }
+#pragma GCC unroll 4
+        for (size_t j = 0; j < vectors; j++) {
+            if (n_due)
+                v_store(row + j * LANES, s[j]);
+            r[j] = v_fma(v_mul(s[j], g), ki, r[j]);
+        }
+    }
+}
+
+/* Finishes row n: u = beta (v - r); S += k u^T; o = S^T q. Where another row follows (more), it begins that: the strip
+ * is written with its decay, r = S^T k. first: what is read has not been decayed yet. keep: the strip is written. */
+static inline __attribute__((always_inline)) void finish_row(const size_t vectors, const bool first, const bool keep,
+                                                             const bool more, const task *w, size_t n, size_t at,
+                                                             strip_place from, strip_place to, v16 *r, float *out)
+{
+    const float *k = w->k + n * w->width, *q = w->q + n * w->width, *v = w->v + n * w->width + at;
+    float *u_out = w->u + n * w->width + at;
+    size_t d = w->t->spec.head_dim;
+    v16 g = v_set1(w->decay_of[n]), next = v_set1(more ? w->decay_of[n + 1] : 0), u[STRIP_VECTORS], o[STRIP_VECTORS];
+
+#pragma GCC unroll 4
+    for (size_t j = 0; j < vectors; j++) {
+        u[j] = v_mul(v_set1(w->beta_of[n]), v_sub(v_load(v + j * LANES), r[j]));
+        v_store(u_out + j * LANES, u[j]);
+        o[j] = r[j] = v_set1(0);
+    }
+    for (size_t i = 0; i < d; i++) {
+        v16 ki = v_set1(k[i]), qi = v_set1(q[i]), after = v_set1(more ? k[w->width + i] : 0);
+
+#pragma GCC unroll 4
+        for (size_t j = 0; j < vectors; j++) {
+            v16 s = v_load(from.at + i * from.stride + j * LANES);
+
+            s = v_fma(ki, u[j], first ? v_mul(s, g) : s);
             o[j] = v_fma(s, qi, o[j]);
+            if (more) {
+                s = v_mul(s, next);
+                r[j] = v_fma(s, after, r[j]);
+            }
+            if (keep)
+                v_store(to.at + i * to.stride + j * LANES, s);
         }
     }
 #pragma GCC unroll 4
     for (size_t j = 0; j < vectors; j++)
-        v_store(o_out + j * LANES, o[j]);
+        v_store(out + j * LANES, o[j]);
 }
 
-/* n rows, columns [at, at + columns) of the state; o of row r goes to its row of the output */
+/* Rows [i, i + n) of the sequence on columns [at, at + columns) of the state, whose inputs are in the scratch; given
+ * rows change it. */
 static inline __attribute__((always_inline)) void strip_rows(const size_t vectors, const task *w, size_t i, size_t n,
-                                                             size_t at, size_t columns)
+                                                             size_t at, size_t columns, bool given)
 {
-    size_t d = w->t->spec.head_dim;
+    strip_place state = {cpu_state_at(w->t, w->slot, w->head, at), cpu_state_stride(w->t, at)};
+    strip_place strip = given ? state : (strip_place){w->strip, STRIP};
+    v16 r[STRIP_VECTORS];
+    float o[STRIP];
 
-    for (size_t r = 0; r < n; r++) {
-        float o[STRIP];
+    begin_rows(vectors, w, at, state, r);
+    for (size_t row = 0; row < n; row++) {
+        bool first = row == 0, more = row + 1 < n;
 
-        step(vectors, w->strip, d, w->k + r * w->width, w->q + r * w->width, w->v + r * w->width + at, w->beta_of[r],
-             w->decay_of[r], w->u + r * w->width + at, o);
-        memcpy(mat_row(w->o, w->first_row + i + r) + w->head * d + at, o, columns * sizeof *o);
+        if (first && more)
+            finish_row(vectors, true, true, true, w, row, at, state, strip, r, o);
+        else if (more)
+            finish_row(vectors, false, true, true, w, row, at, strip, strip, r, o);
+        else if (first && given)
+            finish_row(vectors, true, true, false, w, row, at, state, strip, r, o);
+        else if (first)
+            finish_row(vectors, true, false, false, w, row, at, state, strip, r, o);
+        else if (given)
+            finish_row(vectors, false, true, false, w, row, at, strip, strip, r, o);
+        else
+            finish_row(vectors, false, false, false, w, row, at, strip, strip, r, o);
+        memcpy(mat_row(w->o, w->first_row + i + row) + w->head * w->t->spec.head_dim + at, o, columns * sizeof *o);
     }
 }
 
-/* Between a strip and columns [at, at + columns) of the state */
-static void load_strip(float *strip, const float *state, size_t d, size_t at, size_t columns)
-{
-    for (size_t i = 0; i < d; i++)
-        for (size_t c = 0; c < columns; c += LANES)
-            v_store(strip + i * STRIP + c, v_load_n(state + i * d + at + c, columns - c < LANES ? columns - c : LANES));
-}
-
-static void store_strip(const float *strip, float *state, size_t d, size_t at, size_t columns)
-{
-    for (size_t i = 0; i < d; i++)
-        for (size_t c = 0; c < columns; c += LANES) {
-            size_t n = columns - c < LANES ? columns - c : LANES;
-
-            v_store_n(state + i * d + at + c, v_load(strip + i * STRIP + c), n);
-        }
-}
-
-/* Rows [i, i + n) of the sequence, whose inputs are in the scratch. */
-static void advance_state(const task *w, size_t i, size_t n, bool given)
+static void advance_state(task *w, size_t i, size_t n, bool given)
 {
     size_t d = w->t->spec.head_dim;
-    float *state = w->t->state + (w->slot * w->t->spec.n_v_heads + w->head) * d * d;
 
     for (size_t at = 0; at < d; at += STRIP) {
         size_t columns = d - at < STRIP ? d - at : STRIP;
 
-        load_strip(w->strip, state, d, at, columns);
         switch ((columns + LANES - 1) / LANES) {
-        case 1: strip_rows(1, w, i, n, at, columns); break;
-        case 2: strip_rows(2, w, i, n, at, columns); break;
-        case 3: strip_rows(STRIP_VECTORS < 3 ? STRIP_VECTORS : 3, w, i, n, at, columns); break;
-        default: strip_rows(STRIP_VECTORS, w, i, n, at, columns); break;
+        case 1: strip_rows(1, w, i, n, at, columns, given); break;
+        case 2: strip_rows(2, w, i, n, at, columns, given); break;
+        case 3: strip_rows(STRIP_VECTORS < 3 ? STRIP_VECTORS : 3, w, i, n, at, columns, given); break;
+        default: strip_rows(STRIP_VECTORS, w, i, n, at, columns, given); break;
         }
-        if (given)
-            store_strip(w->strip, state, d, at, columns);
     }
+    w->n_due = 0;
 }
 
 /* ---- what delta_commit needs of generated rows */
@@ -208,14 +251,26 @@ static void keep_pending(const task *w, size_t n)
     size_t d = t->spec.head_dim;
 
     for (size_t r = 0; r < n; r++) {
-        if (w->head % t->tiles == 0)
-            memcpy(pending_at(t->pending_k, w->slot, r, t->spec.n_k_heads * d) + w->k_head * d, w->k + r * w->width,
-                   d * sizeof(float));
-        memcpy(pending_at(t->pending_u, w->slot, r, t->spec.n_v_heads * d) + w->head * d, w->u + r * w->width,
-               d * sizeof(float));
-        pending_at(t->pending_g, w->slot, r, t->spec.n_v_heads)[w->head] = w->decay_of[r];
-        copy_task_channels(t, w->head, pending_at(t->pending_m, w->slot, r, t->n_channels),
-                           mat_row(w->m, w->first_row + r));
+        memcpy(cpu_pending_k(t, w->slot, w->head, r), w->k + r * w->width, d * sizeof(float));
+        memcpy(cpu_pending_u(t, w->slot, w->head, r), w->u + r * w->width, d * sizeof(float));
+        *cpu_pending_g(t, w->slot, w->head, r) = w->decay_of[r];
+        copy_task_channels(t, w->head, pending_row(t, w->slot, r), mat_row(w->m, w->first_row + r));
+    }
+}
+
+/* What was committed since the state was last read, gathered. */
+static void take_due(task *w)
+{
+    const rf_delta *t = w->t;
+    size_t d = t->spec.head_dim;
+    int32_t *due = cpu_due(t, w->slot, w->head);
+
+    w->n_due = (size_t)*due;
+    *due = 0;
+    for (size_t r = 0; r < w->n_due; r++) {
+        memcpy(w->due_k + r * w->width, cpu_pending_k(t, w->slot, w->head, r), d * sizeof(float));
+        memcpy(w->due_u + r * w->width, cpu_pending_u(t, w->slot, w->head, r), d * sizeof(float));
+        w->due_decay[r] = *cpu_pending_g(t, w->slot, w->head, r);
     }
 }
 
@@ -237,6 +292,7 @@ static void run_task(task *w, const rf_batch_seq *seq)
     size_t rows = (size_t)seq->n_rows;
     bool given = seq->role == RF_ROLE_GIVEN;
 
+    take_due(w);
     for (size_t i = 0; i < rows; i += MAX_TILE_ROWS) {
         size_t n = rows - i < MAX_TILE_ROWS ? rows - i : MAX_TILE_ROWS;
 
@@ -297,65 +353,12 @@ static void delta(rf_backend *b, const rf_batch *batch, rf_delta *t, rf_mat m, r
     delta_work k = {cpu_of(b), cpu_batch_of(batch), t, m, alpha, beta, o};
     size_t n = batch->n_seqs * t->spec.n_v_heads;
 
-    cpu_team_each_free(team_of(b), n, delta_part, &k);
+    cpu_team_each(team_of(b), n, delta_part, &k);
     if (any_given(k.c)) /* only now: value heads of one key head read the same window */
         cpu_team_each(team_of(b), n, window_part, &k);
 }
 
-/* ---- commit */
-
-/* n pending rows on a row of the state, columns [at, at + vectors * LANES): the same decays and rank-one updates as
- * their steps made */
-static inline __attribute__((always_inline)) void redo_row(const size_t vectors, const task *w, size_t n, size_t i,
-                                                           size_t at, float *row)
-{
-    v16 s[STRIP_VECTORS];
-
-#pragma GCC unroll 4
-    for (size_t j = 0; j < vectors; j++)
-        s[j] = v_load(row + j * LANES);
-    for (size_t r = 0; r < n; r++) {
-        v16 k = v_set1(w->k[r * w->width + i]), g = v_set1(w->decay_of[r]);
-
-#pragma GCC unroll 4
-        for (size_t j = 0; j < vectors; j++)
-            s[j] = v_fma(k, v_load(w->u + r * w->width + at + j * LANES), v_mul(s[j], g));
-    }
-#pragma GCC unroll 4
-    for (size_t j = 0; j < vectors; j++)
-        v_store(row + j * LANES, s[j]);
-}
-
-/* The first n pending rows of a value head; they are gathered first, because their distance in memory is a power of two
- * or nearly so. */
-static void redo(task *w, size_t n)
-{
-    const rf_delta *t = w->t;
-    size_t d = t->spec.head_dim, whole = d / LANES * LANES;
-    float *state = t->state + (w->slot * t->spec.n_v_heads + w->head) * d * d;
-
-    for (size_t r = 0; r < n; r++) {
-        memcpy(w->k + r * w->width, pending_at(t->pending_k, w->slot, r, t->spec.n_k_heads * d) + w->k_head * d,
-               d * sizeof(float));
-        memcpy(w->u + r * w->width, pending_at(t->pending_u, w->slot, r, t->spec.n_v_heads * d) + w->head * d,
-               d * sizeof(float));
-        w->decay_of[r] = pending_at(t->pending_g, w->slot, r, t->spec.n_v_heads)[w->head];
-    }
-    for (size_t i = 0; i < d; i++) {
-        float *row = state + i * d, rest[LANES] = {0};
-        size_t at = 0;
-
-        for (; at + STRIP <= whole; at += STRIP)
-            redo_row(STRIP_VECTORS, w, n, i, at, row + at);
-        for (; at < whole; at += LANES)
-            redo_row(1, w, n, i, at, row + at);
-        if (whole == d)
-            continue;
-        memcpy(rest, row + whole, (d - whole) * sizeof *rest);
-        redo_row(1, w, n, i, whole, rest);
-        memcpy(row + whole, rest, (d - whole) * sizeof *rest);
-    }
-}
+/* ---- commit: windows advance at once, states when they are read next */
 
 static void commit_part(const void *work, size_t first, size_t end)
 {
@@ -363,15 +366,13 @@ static void commit_part(const void *work, size_t first, size_t end)
     rf_delta *t = k->t;
 
     for (size_t item = first; item < end; item++) {
-        size_t s = item / t->spec.n_v_heads, head = item % t->spec.n_v_heads, n = (size_t)k->c->seqs[s].n_rows;
-        task w = {.t = t, .slot = (size_t)k->c->seqs[s].slot, .head = head, .k_head = head / t->tiles,
-                  .width = round_to_lanes(t->spec.head_dim)};
+        size_t s = item / t->spec.n_v_heads, head = item % t->spec.n_v_heads, n = (size_t)k->c->seqs[s].n_rows,
+               slot = (size_t)k->c->seqs[s].slot;
         rf_buf pending = {t->cpu, 0, t->pending_m};
-        rf_mat rows = {&pending, w.slot * RF_MAX_BLOCK * t->n_channels, t->n_channels};
+        rf_mat rows = {&pending, slot * RF_MAX_BLOCK * t->n_channels, t->n_channels};
 
-        place_scratch(&w, cpu_scratch(k->cpu));
-        redo(&w, n);
-        advance_window(t, w.slot, head, n, rows, 0);
+        *cpu_due(t, slot, head) = (int32_t)n;
+        advance_window(t, slot, head, n, rows, 0);
     }
 }
 
@@ -379,7 +380,8 @@ static void delta_commit(rf_backend *b, const rf_batch *batch, rf_delta *t)
 {
     delta_work k = {.cpu = cpu_of(b), .c = cpu_batch_of(batch), .t = t};
 
-    cpu_team_each_free(team_of(b), batch->n_seqs * t->spec.n_v_heads, commit_part, &k);
+    cpu_team_each_if(team_of(b), batch->n_seqs * t->n_channels >= SHARED_CHANNELS, batch->n_seqs * t->spec.n_v_heads,
+                     commit_part, &k);
 }
 
 void RF_ISA_NAME(delta_ops)(rf_ops *ops)

@@ -7,6 +7,7 @@
 #include "vec16.h"
 
 #define CHUNK 4096          /* columns of a task where a row is divided */
+#define SKIP 128            /* columns that are passed over together where none is among the best */
 #define MASS_ONE 1099511627776.0 /* 2^40 */
 #define NO_MASS (-27.8)          /* exp of less is below 2^-40 */
 
@@ -93,6 +94,16 @@ static void sift(rf_candidate *heap, size_t n, size_t at)
     }
 }
 
+/* Whether one of SKIP logits is more than x: in v_max(logit, most) a NaN gives way to what was found before. */
+static bool any_above(const float *l, float x)
+{
+    v16 most = v_set1(x);
+
+    for (size_t i = 0; i < SKIP; i += LANES)
+        most = v_max(v_load(l + i), most);
+    return v_largest(most) > x;
+}
+
 static void best_of_row(const float *l, size_t n, int32_t first_id, size_t k, rf_candidate *heap)
 {
     size_t kept = k < n ? k : n;
@@ -101,11 +112,19 @@ static void best_of_row(const float *l, size_t n, int32_t first_id, size_t k, rf
         heap[i] = (rf_candidate){isnan(l[i]) ? -INFINITY : l[i], first_id + (int32_t)i};
     for (size_t i = kept / 2; i-- > 0;)
         sift(heap, kept, i);
-    for (size_t i = kept; i < n; i++) /* ids ascend, so an equal logit is never better; NaN compares false */
-        if (l[i] > heap[0].logit) {
-            heap[0] = (rf_candidate){l[i], first_id + (int32_t)i};
-            sift(heap, kept, 0);
+    for (size_t i = kept; i < n;) { /* ids ascend, so an equal logit is never better; NaN compares false */
+        size_t end = i + SKIP <= n ? i + SKIP : n;
+
+        if (end == i + SKIP && !any_above(l + i, heap[0].logit)) {
+            i = end;
+            continue;
         }
+        for (; i < end; i++)
+            if (l[i] > heap[0].logit) {
+                heap[0] = (rf_candidate){l[i], first_id + (int32_t)i};
+                sift(heap, kept, 0);
+            }
+    }
     for (size_t end = kept; end > 1; end--) { /* worst to the back, place by place */
         rf_candidate worst = heap[0];
 

@@ -13,32 +13,37 @@ typedef float tile_sums[MAX_TILE_ROWS][OUT_LANES];
 
 /* ---- activations */
 
+static v16 magnitude(v16 x)
+{
+    return v_max(x, v_sub(v_set1(-0.0f), x));
+}
+
+/* Whole numbers, so that their sum is exact in any order. */
+static v16 quantized(v16 x, v16 scale)
+{
+    v16 q = v_round(v_div(x, scale));
+
+    return v_max(v_min(q, v_set1(127)), v_set1(-127)); /* only where a subnormal scale was rounded down */
+}
+
+/* scale = absmax / 127; with infinity or NaN somewhere the products become NaN */
 static void quantize_block(const float *x, int8_t *q, float *d, int32_t *offset)
 {
-    int32_t bits[Q8_BLOCK], largest = 0, sum = 0;
-    float scale;
+    v16 a = v_load(x), b = v_load(x + LANES), zero = v_set1(0);
+    float nothing = v_total(v_add(v_mul(a, zero), v_mul(b, zero))); /* NaN unless all are finite */
+    float scale = v_largest(v_max(magnitude(a), magnitude(b))) / 127.0f;
 
-    memcpy(bits, x, sizeof bits);
-    for (int i = 0; i < Q8_BLOCK; i++) {
-        int32_t magnitude = bits[i] & 0x7fffffff;
-
-        largest = magnitude > largest ? magnitude : largest;
+    *d = nothing == 0 ? rf_f16_to_f32(rf_f32_to_f16(scale)) : NAN;
+    *offset = 0;
+    if (!(nothing == 0 && scale > 0)) {
+        memset(q, 0, Q8_BLOCK);
+        return;
     }
-    scale = rf_bits_to_f32((uint32_t)largest) / 127.0f;
-    if (largest >= 0x7f800000) { /* infinity or NaN somewhere: the products become NaN */
-        *d = NAN;
-        scale = 0;
-    } else {
-        *d = rf_f16_to_f32(rf_f32_to_f16(scale));
-    }
-    for (int i = 0; i < Q8_BLOCK; i++) {
-        int32_t v = scale > 0 ? (int32_t)rintf(x[i] / scale) : 0;
-
-        v = v > 127 ? 127 : v < -127 ? -127 : v; /* only where a subnormal scale was rounded down */
-        q[i] = (int8_t)v;
-        sum += v;
-    }
-    *offset = -128 * sum;
+    a = quantized(a, v_set1(scale));
+    b = quantized(b, v_set1(scale));
+    v_store_i8(q, a);
+    v_store_i8(q + LANES, b);
+    *offset = -128 * (int32_t)v_total(v_add(a, b));
 }
 
 /* Where row r's k block 0 is, in blocks; the next k block is `step` further. */

@@ -51,6 +51,11 @@ static inline void v_store_f16(uint16_t *p, v16 a)
 {
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
+/* whole numbers from -128 to 127 */
+static inline void v_store_i8(int8_t *p, v16 a)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a)));
+}
 /* 2^n for whole n in [-126, 127] */
 static inline v16 v_pow2(v16 n)
 {
@@ -126,6 +131,14 @@ static inline void v_store_f16(uint16_t *p, v16 x)
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     _mm_storeu_si128((__m128i *)(void *)(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
+static inline void v_store_i8(int8_t *p, v16 x)
+{
+    __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)); /* quarters 0 2 1 3 */
+
+    words = _mm256_permute4x64_epi64(words, 0xd8);
+    _mm_storeu_si128((__m128i *)(void *)p,
+                     _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
 static inline __m256 v_pow2_half(__m256 n)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
@@ -179,6 +192,11 @@ static inline void v_store_f16(uint16_t *p, v16 a)
 {
     for (int i = 0; i < LANES; i++)
         p[i] = rf_f32_to_f16(a.l[i]);
+}
+static inline void v_store_i8(int8_t *p, v16 a)
+{
+    for (int i = 0; i < LANES; i++)
+        p[i] = (int8_t)a.l[i];
 }
 static inline v16 v_pow2(v16 n) { V_EACH(rf_bits_to_f32((uint32_t)((int32_t)n.l[i] + 127) << 23)); }
 static inline v16 v_keep_nan(v16 a, v16 b) { V_EACH(isnan(a.l[i]) ? a.l[i] : b.l[i]); }
@@ -264,15 +282,42 @@ static inline v16 v_sums(const v16 a[LANES]) { V_EACH(v_sum(a[i])); }
 static inline float v_first(v16 a) { return a.l[0]; }
 #endif
 
+/* The sum where any order gives the same: of whole numbers, of zeros and NaN. */
+static inline float v_total(v16 a)
+{
+#if defined(RF_ISA_AVX512)
+    return _mm512_reduce_add_ps(a);
+#elif defined(RF_ISA_AVX2)
+    __m256 s = _mm256_add_ps(a.a, a.b);
+    __m128 h = _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
+
+    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
+#else
+    return v_sum(a);
+#endif
+}
+
+/* Folded by v_max as v_sum folds by addition */
 static inline float v_largest(v16 a)
 {
-    float t[LANES], best;
+#if defined(RF_ISA_AVX512)
+    a = _mm512_max_ps(a, _mm512_shuffle_f32x4(a, a, 0x4e));
+    a = _mm512_max_ps(a, _mm512_shuffle_f32x4(a, a, 0xb1));
+    a = _mm512_max_ps(a, _mm512_permute_ps(a, 0x4e));
+    return _mm512_cvtss_f32(_mm512_max_ps(a, _mm512_permute_ps(a, 0xb1)));
+#elif defined(RF_ISA_AVX2)
+    __m256 m = _mm256_max_ps(a.a, a.b);
 
-    v_store(t, a);
-    best = t[0];
-    for (int i = 1; i < LANES; i++)
-        best = t[i] > best ? t[i] : best;
-    return best;
+    m = _mm256_max_ps(m, _mm256_permute2f128_ps(m, m, 0x01));
+    m = _mm256_max_ps(m, _mm256_permute_ps(m, 0x4e));
+    return _mm256_cvtss_f32(_mm256_max_ps(m, _mm256_permute_ps(m, 0xb1)));
+#else
+    for (int width = LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++)
+            a.l[i] = a.l[i] > a.l[i + width] ? a.l[i] : a.l[i + width];
+    return a.l[0];
+#endif
 }
 
 /* exp within 1.5 ulp: n = round(x / ln 2), r = x - n ln 2 in two steps, a polynomial of degree 7 on |r| <= 0.347,
