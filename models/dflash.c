@@ -25,8 +25,7 @@ static void inject(rf_dflash *m, const rf_batch *batch, rf_mat taps)
     for (size_t i = 0; i < m->p.n_layer; i++) {
         const dflash_layer *l = &m->layers[i];
 
-        ops->matmul(b, n, l->k, act, m->k);                                              /* [rows][Hkv][D] */
-        ops->matmul(b, n, l->v, act, m->v);                                              /* [rows][Hkv][D] */
+        ops->matmuls(b, n, 2, (rf_product[]){{l->k, m->k}, {l->v, m->v}}, act);          /* [rows][Hkv][D] each */
         ops->head_norm_rope(b, batch, m->rope, m->kv_heads.count, D, D, l->k_norm, m->p.eps, m->k);
         ops->kv_store(b, batch, l->kv, m->k, m->v);
     }
@@ -57,9 +56,9 @@ static rf_mat attention(rf_dflash *m, const dflash_layer *l, const rf_batch *bat
     size_t n = batch->n_rows, D = m->p.head_dim, H = m->heads.count, Hkv = m->kv_heads.count;
 
     ops->quantize(b, n, m->p.n_embd, y, l->wants, act);
-    ops->matmul(b, n, l->q, act, m->q);                                                  /* [rows][H][D] */
-    ops->matmul(b, n, l->k, act, m->k);                                                  /* [rows][Hkv][D] */
-    ops->matmul(b, n, l->v, act, m->v);                                                  /* [rows][Hkv][D] */
+    ops->matmuls(b, n, 3, (rf_product[]){{l->q, m->q},                                   /* [rows][H][D] */
+                                         {l->k, m->k},                                   /* [rows][Hkv][D] */
+                                         {l->v, m->v}}, act);                            /* [rows][Hkv][D] */
     ops->head_norm_rope(b, batch, m->rope, H, D, D, l->q_norm, m->p.eps, m->q);
     ops->head_norm_rope(b, batch, m->rope, Hkv, D, D, l->k_norm, m->p.eps, m->k);
     ops->attention_block(b, batch, l->kv, &l->attention, m->q, m->k, m->v, m->heads_out); /* [rows][H][D] */

@@ -26,8 +26,7 @@ rf_mat rf_reduce(const rf_parts *p, size_t n_rows, rf_mat x, const rf_row_parall
 rf_mat rf_ffn_forward(const rf_parts *p, size_t n_rows, rf_mat y, const rf_ffn *f, rf_mat gate, rf_mat up)
 {
     p->ops->quantize(p->b, n_rows, p->n_embd, y, f->wants, p->act);
-    p->ops->matmul(p->b, n_rows, f->gate, p->act, gate);           /* [row][F] */
-    p->ops->matmul(p->b, n_rows, f->up, p->act, up);               /* [row][F] */
+    p->ops->matmuls(p->b, n_rows, 2, (rf_product[]){{f->gate, gate}, {f->up, up}}, p->act); /* [row][F] each */
     p->ops->silu_mul(p->b, n_rows, f->n_ff, gate, up, gate);       /* [row][F] */
     return rf_reduce(p, n_rows, gate, &f->down);                   /* [row][E] */
 }

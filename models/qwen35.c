@@ -11,9 +11,9 @@ static rf_mat attention(rf_qwen35 *m, const qwen35_attention *a, const rf_attent
     size_t n = batch->n_rows, D = m->p.head_dim, H = m->heads.count, Hkv = m->kv_heads.count;
 
     ops->quantize(b, n, m->p.n_embd, m->y, a->wants, act);
-    ops->matmul(b, n, a->q, act, m->q);                                                      /* [rows][H][q, gate] */
-    ops->matmul(b, n, a->k, act, m->k);                                                      /* [rows][Hkv][D] */
-    ops->matmul(b, n, a->v, act, m->v);                                                      /* [rows][Hkv][D] */
+    ops->matmuls(b, n, 3, (rf_product[]){{a->q, m->q},                                       /* [rows][H][q, gate] */
+                                         {a->k, m->k},                                       /* [rows][Hkv][D] */
+                                         {a->v, m->v}}, act);                                /* [rows][Hkv][D] */
     ops->head_norm_rope(b, batch, m->rope, H, D, 2 * D, a->q_norm, m->p.eps, m->q);
     ops->head_norm_rope(b, batch, m->rope, Hkv, D, D, a->k_norm, m->p.eps, m->k);
     ops->kv_store(b, batch, a->kv, m->k, m->v);
@@ -31,10 +31,10 @@ static rf_mat delta(rf_qwen35 *m, const qwen35_delta *d, const rf_batch *batch)
     size_t n = batch->n_rows;
 
     ops->quantize(b, n, m->p.n_embd, m->y, d->wants, act);
-    ops->matmul(b, n, d->qkv, act, m->m);                                                    /* [rows][channels] */
-    ops->matmul(b, n, d->z, act, m->z);                                                      /* [rows][nv][d] */
-    ops->matmul(b, n, d->alpha, act, m->alpha);                                              /* [rows][nv] */
-    ops->matmul(b, n, d->beta, act, m->beta);                                                /* [rows][nv] */
+    ops->matmuls(b, n, 4, (rf_product[]){{d->qkv, m->m},                                     /* [rows][channels] */
+                                         {d->z, m->z},                                       /* [rows][nv][d] */
+                                         {d->alpha, m->alpha},                               /* [rows][nv] */
+                                         {d->beta, m->beta}}, act);                          /* [rows][nv] */
     ops->delta(b, batch, d->delta, m->m, m->alpha, m->beta, m->o);                           /* [rows][nv][d] */
     ops->gated_norm(b, n, m->n_value_heads, m->p.state_size, m->o, d->norm, m->p.eps, m->z); /* [rows][nv][d] */
     return rf_reduce(&m->parts, n, m->o, &d->out);                                           /* [rows][E] */

@@ -81,6 +81,12 @@ typedef struct {
     size_t n_nodes;
 } rf_weight_spec;
 
+/* One of the products of an op that makes several from the same activations. */
+typedef struct {
+    const rf_weight *w;
+    rf_mat y;
+} rf_product;
+
 /* ---- Descriptions of the larger ops */
 
 typedef struct {
@@ -181,6 +187,8 @@ typedef struct rf_ops {
     /* y[r][n] = sum_k w[n][k] x[r][k]. Block types: one accumulator per output from +0, k blocks ascending,
      * acc = fma((float)isum, dw * dx, acc). Float types: acc = fma(w, x, acc), k ascending. */
     void (*matmul)(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_mat y);
+    /* n products of the same x (q, k and v; gate and up), each as matmul makes it, in one launch. Their y do not overlap. */
+    void (*matmuls)(rf_backend *b, size_t n_rows, size_t n, const rf_product *products, const rf_act *x);
     /* Row-parallel: y[node][row][n] (packed: node stride n_rows * n_outputs): each unit summed as in matmul from +0, units
      * added up the tree of their node. */
     void (*matmul_nodes)(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_buf *y);

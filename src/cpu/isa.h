@@ -27,4 +27,8 @@ typedef struct {
 void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x,
                           float acc[][OUT_LANES]);
 
+/* The same for two blocks of outputs, whose weights are far apart: two streams from memory are faster than one. */
+void RF_ISA_NAME(q8_pair)(size_t n_kb, const unsigned char *const w[2], const uint16_t *const dw[2], const act_tile *x,
+                          float acc[2][MAX_TILE_ROWS][OUT_LANES]);
+
 #endif

@@ -6,10 +6,15 @@
 #include "isa.h"
 #include "vec16.h"
 
-#define SHARED_BLOCKS 4   /* output blocks below which one thread is enough */
-#define SHARED_FROM 8192  /* activations below which one thread quantises */
+#define SHARED_BYTES 32768 /* packed weights, for one row, below which one thread is enough */
+#define SHARED_FROM 8192   /* activations below which one thread quantises */
 
 typedef float tile_sums[MAX_TILE_ROWS][OUT_LANES];
+
+/* Blocks of outputs that are worked on together. */
+typedef struct {
+    size_t block[2], n; /* n: 1 or 2 */
+} block_pair;
 
 /* ---- activations */
 
@@ -150,34 +155,57 @@ static void float_tile(const rf_weight *w, size_t block, const rf_act *x, size_t
     }
 }
 
-/* ---- any weights: columns [first, end) of one block of outputs, for the tile of rows that starts at `row` */
+/* ---- any weights: columns [first, end) of a pair of blocks of outputs, for the tile of rows that starts at `row` */
 
-static void sum_columns(const rf_weight *w, size_t block, const rf_act *x, size_t first, size_t end, size_t row,
-                        size_t n_rows, tile_sums out)
+static void q8_columns(const rf_weight *w, const block_pair *pair, const rf_act *x, size_t first, size_t end,
+                       size_t row, size_t n_rows, tile_sums *out)
 {
-    size_t n_kb = w->n_cols / Q8_BLOCK, kb = first / Q8_BLOCK, step, at;
-    const unsigned char *tiles;
-    const uint16_t *scales;
+    size_t n_kb = w->n_cols / Q8_BLOCK, kb = first / Q8_BLOCK, step, at = act_place(x->n_rows, n_kb, row, &step);
+    const uint16_t *all_scales = (const uint16_t *)(const void *)(w->data + w->n_blocks * n_kb * Q8_TILE_BYTES);
+    const unsigned char *tiles[2];
+    const uint16_t *scales[2];
     act_tile tile;
 
-    if (w->type != RF_TYPE_Q8_0) {
-        float_tile(w, block, x, first, end, row, n_rows, out);
-        return;
-    }
-    tiles = w->data + (block * n_kb + kb) * Q8_TILE_BYTES;
-    scales = (const uint16_t *)(const void *)(w->data + w->n_blocks * n_kb * Q8_TILE_BYTES) +
-             (block * n_kb + kb) * OUT_LANES;
-    at = act_place(x->n_rows, n_kb, row, &step) + kb * step;
+    at += kb * step;
     tile = (act_tile){n_rows, x->q + at * Q8_BLOCK, x->d + at, x->offset + at};
-    RF_ISA_NAME(q8_tile)((end - first) / Q8_BLOCK, tiles, scales, &tile, out);
+    for (size_t b = 0; b < pair->n; b++) {
+        tiles[b] = w->data + (pair->block[b] * n_kb + kb) * Q8_TILE_BYTES;
+        scales[b] = all_scales + (pair->block[b] * n_kb + kb) * OUT_LANES;
+    }
+    if (pair->n == 2)
+        RF_ISA_NAME(q8_pair)((end - first) / Q8_BLOCK, tiles, scales, &tile, out);
+    else
+        RF_ISA_NAME(q8_tile)((end - first) / Q8_BLOCK, tiles[0], scales[0], &tile, out[0]);
 }
 
-static void store_tile(const rf_weight *w, size_t block, size_t n_rows, tile_sums sums, float *out, size_t stride)
+static void sum_columns(const rf_weight *w, const block_pair *pair, const rf_act *x, size_t first, size_t end,
+                        size_t row, size_t n_rows, tile_sums *out)
 {
-    size_t first = block * OUT_LANES, n = w->n_rows - first < OUT_LANES ? w->n_rows - first : OUT_LANES;
+    if (w->type == RF_TYPE_Q8_0) {
+        q8_columns(w, pair, x, first, end, row, n_rows, out);
+        return;
+    }
+    for (size_t b = 0; b < pair->n; b++)
+        float_tile(w, pair->block[b], x, first, end, row, n_rows, out[b]);
+}
 
-    for (size_t r = 0; r < n_rows; r++)
-        memcpy(out + r * stride + first, sums[r], n * sizeof(float));
+static void store_tiles(const rf_weight *w, const block_pair *pair, size_t n_rows, tile_sums *sums, float *out,
+                        size_t stride)
+{
+    for (size_t b = 0; b < pair->n; b++) {
+        size_t first = pair->block[b] * OUT_LANES, n = w->n_rows - first < OUT_LANES ? w->n_rows - first : OUT_LANES;
+
+        for (size_t r = 0; r < n_rows; r++)
+            memcpy(out + r * stride + first, sums[b][r], n * sizeof(float));
+    }
+}
+
+/* Pair number i of blocks [first, end): one from each half. */
+static block_pair nth_pair(size_t first, size_t end, size_t i)
+{
+    size_t half = (end - first + 1) / 2;
+
+    return (block_pair){{first + i, first + half + i}, first + half + i < end ? 2 : 1};
 }
 
 /* Packed bytes of one block of outputs: what a pass over it for up to MAX_TILE_ROWS rows goes through. */
@@ -186,95 +214,147 @@ static size_t block_bytes(const rf_weight *w)
     return w->bytes / w->n_blocks;
 }
 
-typedef struct {
-    rf_cpu *cpu;
-    size_t n_rows;
-    const rf_weight *w;
-    const rf_act *x;
-    rf_mat y;
-    float *nodes;
-} matmul_work;
-
 static void count_bytes(rf_cpu *cpu, uint64_t bytes)
 {
 #pragma omp atomic
     cpu->stats.weight_bytes_read += bytes;
 }
 
-static void matmul_part(const void *work, size_t first, size_t end)
+/* Whether a product is worth the other threads. */
+static bool shared(const rf_weight *w, size_t n_rows)
 {
-    const matmul_work *k = work;
-    const rf_weight *w = k->w;
+    return w->bytes * (n_rows + 3) >= SHARED_BYTES * 4;
+}
+
+typedef struct {
+    rf_cpu *cpu;
+    size_t n_rows, n;
+    const rf_product *products;
+    const rf_act *x;
+} products_work;
+
+/* Output blocks [first, end) of one product. Returns the bytes it went through. */
+static uint64_t product_blocks(const rf_product *p, size_t n_rows, const rf_act *x, size_t first, size_t end)
+{
+    const rf_weight *w = p->w;
     uint64_t bytes = 0;
 
-    for (size_t block = first; block < end; block++)
-        for (size_t row = 0; row < k->n_rows; row += MAX_TILE_ROWS) {
-            size_t n = k->n_rows - row < MAX_TILE_ROWS ? k->n_rows - row : MAX_TILE_ROWS;
-            tile_sums sums;
+    for (size_t i = 0; i < (end - first + 1) / 2; i++) {
+        block_pair pair = nth_pair(first, end, i);
 
-            sum_columns(w, block, k->x, 0, w->n_cols, row, n, sums);
-            store_tile(w, block, n, sums, mat_row(k->y, row), k->y.stride);
-            bytes += block_bytes(w);
+        for (size_t row = 0; row < n_rows; row += MAX_TILE_ROWS) {
+            size_t n = n_rows - row < MAX_TILE_ROWS ? n_rows - row : MAX_TILE_ROWS;
+            tile_sums sums[2];
+
+            sum_columns(w, &pair, x, 0, w->n_cols, row, n, sums);
+            store_tiles(w, &pair, n, sums, mat_row(p->y, row), p->y.stride);
+            bytes += pair.n * block_bytes(w);
         }
+    }
+    return bytes;
+}
+
+/* Items are the blocks of all products, one after another. */
+static void products_part(const void *work, size_t first, size_t end)
+{
+    const products_work *k = work;
+    size_t before = 0;
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < k->n; i++) {
+        size_t n = k->products[i].w->n_blocks, from = first > before ? first - before : 0, to = end - before;
+
+        if (end <= before)
+            break;
+        if (from < n)
+            bytes += product_blocks(&k->products[i], k->n_rows, k->x, from, to < n ? to : n);
+        before += n;
+    }
     count_bytes(k->cpu, bytes);
+}
+
+static void matmuls(rf_backend *b, size_t n_rows, size_t n, const rf_product *products, const rf_act *x)
+{
+    products_work k = {cpu_of(b), n_rows, n, products, x};
+    size_t blocks = 0;
+    bool share = false;
+
+    for (size_t i = 0; i < n; i++) {
+        blocks += products[i].w->n_blocks;
+        share = share || shared(products[i].w, n_rows);
+    }
+    cpu_team_each_if(team_of(b), share, blocks, products_part, &k);
 }
 
 static void matmul(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_mat y)
 {
-    matmul_work k = {.cpu = cpu_of(b), .n_rows = n_rows, .w = w, .x = x, .y = y};
+    rf_product product = {w, y};
 
-    cpu_team_each_if(team_of(b), w->n_blocks >= SHARED_BLOCKS, w->n_blocks, matmul_part, &k);
+    matmuls(b, n_rows, 1, &product, x);
 }
 
 /* The tree over local units [units.first, + count). */
-static void sum_units(const rf_weight *w, size_t block, const rf_act *x, rf_range units, size_t row, size_t n_rows,
-                      tile_sums out)
+static void sum_units(const rf_weight *w, const block_pair *pair, const rf_act *x, rf_range units, size_t row,
+                      size_t n_rows, tile_sums *out)
 {
     size_t left = rf_tree_split(units.count);
-    tile_sums right;
+    tile_sums right[2];
 
     if (units.count == 1) {
-        sum_columns(w, block, x, units.first ? w->unit_end[units.first - 1] : 0, w->unit_end[units.first], row, n_rows,
+        sum_columns(w, pair, x, units.first ? w->unit_end[units.first - 1] : 0, w->unit_end[units.first], row, n_rows,
                     out);
         return;
     }
-    sum_units(w, block, x, (rf_range){units.first, left}, row, n_rows, out);
-    sum_units(w, block, x, (rf_range){units.first + left, units.count - left}, row, n_rows, right);
-    for (size_t r = 0; r < n_rows; r++)
-        v_store(out[r], v_add(v_load(out[r]), v_load(right[r])));
+    sum_units(w, pair, x, (rf_range){units.first, left}, row, n_rows, out);
+    sum_units(w, pair, x, (rf_range){units.first + left, units.count - left}, row, n_rows, right);
+    for (size_t b = 0; b < pair->n; b++)
+        for (size_t r = 0; r < n_rows; r++)
+            v_store(out[b][r], v_add(v_load(out[b][r]), v_load(right[b][r])));
 }
+
+typedef struct {
+    rf_cpu *cpu;
+    size_t n_rows;
+    const rf_weight *w;
+    const rf_act *x;
+    float *nodes;
+} nodes_work;
 
 static void nodes_part(const void *work, size_t first, size_t end)
 {
-    const matmul_work *k = work;
+    const nodes_work *k = work;
     const rf_weight *w = k->w;
     uint64_t bytes = 0;
 
-    for (size_t block = first; block < end; block++)
+    for (size_t i = 0; i < (end - first + 1) / 2; i++) {
+        block_pair pair = nth_pair(first, end, i);
+
         for (size_t row = 0; row < k->n_rows; row += MAX_TILE_ROWS) {
             size_t n = k->n_rows - row < MAX_TILE_ROWS ? k->n_rows - row : MAX_TILE_ROWS;
 
-            bytes += block_bytes(w); /* the nodes share out the columns */
+            bytes += pair.n * block_bytes(w); /* the nodes share out the columns */
             for (size_t node = 0; node < w->n_nodes; node++) {
-                tile_sums sums;
+                tile_sums sums[2];
 
-                sum_units(w, block, k->x, w->nodes[node], row, n, sums);
-                store_tile(w, block, n, sums, k->nodes + (node * k->n_rows + row) * w->n_rows, w->n_rows);
+                sum_units(w, &pair, k->x, w->nodes[node], row, n, sums);
+                store_tiles(w, &pair, n, sums, k->nodes + (node * k->n_rows + row) * w->n_rows, w->n_rows);
             }
         }
+    }
     count_bytes(k->cpu, bytes);
 }
 
 static void matmul_nodes(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_buf *y)
 {
-    matmul_work k = {.cpu = cpu_of(b), .n_rows = n_rows, .w = w, .x = x, .nodes = y->data};
+    nodes_work k = {cpu_of(b), n_rows, w, x, y->data};
 
-    cpu_team_each_if(team_of(b), w->n_blocks >= SHARED_BLOCKS, w->n_blocks, nodes_part, &k);
+    cpu_team_each_if(team_of(b), shared(w, n_rows), w->n_blocks, nodes_part, &k);
 }
 
 void RF_ISA_NAME(matmul_ops)(rf_ops *ops)
 {
     ops->quantize = quantize;
     ops->matmul = matmul;
+    ops->matmuls = matmuls;
     ops->matmul_nodes = matmul_nodes;
 }

@@ -78,3 +78,10 @@ void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *d
         d += x->n_rows;
     }
 }
+
+void RF_ISA_NAME(q8_pair)(size_t n_kb, const unsigned char *const w[2], const uint16_t *const dw[2], const act_tile *x,
+                          float acc[2][MAX_TILE_ROWS][OUT_LANES])
+{
+    for (size_t b = 0; b < 2; b++)
+        RF_ISA_NAME(q8_tile)(n_kb, w[b], dw[b], x, acc[b]);
+}

@@ -27,3 +27,10 @@ void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *d
                     fmaf((float)sum[lane], rf_f16_to_f32(dw[kb * OUT_LANES + (size_t)lane]) * x->d[at], acc[r][lane]);
         }
 }
+
+void RF_ISA_NAME(q8_pair)(size_t n_kb, const unsigned char *const w[2], const uint16_t *const dw[2], const act_tile *x,
+                          float acc[2][MAX_TILE_ROWS][OUT_LANES])
+{
+    for (size_t b = 0; b < 2; b++)
+        RF_ISA_NAME(q8_tile)(n_kb, w[b], dw[b], x, acc[b]);
+}

@@ -4,10 +4,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "../quant.h"
 #include "cpu_internal.h"
 
+#define MAPPED_AT_ONCE ((size_t)1 << 20) /* bytes of the file */
 #define WANTS_F32 1u
 #define WANTS_Q8 2u
 
@@ -50,34 +53,40 @@ static size_t weight_bytes(const rf_weight_spec *s)
     return cpu_alloc_bytes(packed_bytes(s->type, shard_rows(s), shard_cols(s)));
 }
 
-/* Copies the columns of the shard of one file row, as stored, into `out`. */
-static void gather_columns(const source *from, size_t row, unsigned char *out)
+/* The columns of the shard of one file row, as stored: in place, or gathered into `space`. */
+static const unsigned char *gather_columns(const source *from, size_t row, unsigned char *space)
 {
     const rf_weight_spec *s = from->spec;
     const unsigned char *in = (const unsigned char *)s->data + row * from->file_row_bytes;
+    unsigned char *out = space;
 
-    if (!s->n_col_runs) {
-        memcpy(out, in, from->file_row_bytes);
-        return;
-    }
+    if (!s->n_col_runs)
+        return in;
     for (size_t i = 0; i < s->n_col_runs; i++) {
         size_t bytes = s->col_runs[i].count / from->format->block * from->format->bytes;
 
         memcpy(out, in + s->col_runs[i].first / from->format->block * from->format->bytes, bytes);
         out += bytes;
     }
+    return space;
 }
 
+/* Bytes become q + 128; four columns of a row stay together. */
 static void pack_q8_row(rf_weight *w, size_t block, size_t lane, const unsigned char *row)
 {
     size_t n_kb = w->n_cols / Q8_BLOCK;
-    unsigned char *tiles = w->data + block * n_kb * Q8_TILE_BYTES;
-    unsigned char *scales = w->data + w->n_blocks * n_kb * Q8_TILE_BYTES + block * n_kb * OUT_LANES * 2;
+    unsigned char *tile = w->data + block * n_kb * Q8_TILE_BYTES + lane * 4;
+    unsigned char *scales = w->data + w->n_blocks * n_kb * Q8_TILE_BYTES + (block * n_kb * OUT_LANES + lane) * 2;
 
-    for (size_t kb = 0; kb < n_kb; kb++, row += 2 + Q8_BLOCK) {
-        memcpy(scales + (kb * OUT_LANES + lane) * 2, row, 2);
-        for (size_t k = 0; k < Q8_BLOCK; k++)
-            tiles[kb * Q8_TILE_BYTES + (k / 4 * OUT_LANES + lane) * 4 + k % 4] = (unsigned char)(row[2 + k] ^ 0x80);
+    for (size_t kb = 0; kb < n_kb; kb++, row += 2 + Q8_BLOCK, tile += Q8_TILE_BYTES) {
+        memcpy(scales + kb * OUT_LANES * 2, row, 2);
+        for (size_t group = 0; group < Q8_BLOCK / 4; group++) {
+            uint32_t four;
+
+            memcpy(&four, row + 2 + group * 4, sizeof four);
+            four ^= 0x80808080u;
+            memcpy(tile + group * 4 * OUT_LANES, &four, sizeof four);
+        }
     }
 }
 
@@ -89,10 +98,11 @@ static void pack_float_row(rf_weight *w, size_t block, size_t lane, size_t size,
         memcpy(out + (k * OUT_LANES + lane) * size, row + k * size, size);
 }
 
-static void pack_block(rf_weight *w, const source *from, size_t block, unsigned char *row)
+static void pack_block(rf_weight *w, const source *from, size_t block, unsigned char *space)
 {
     for (size_t lane = 0; lane < OUT_LANES && block * OUT_LANES + lane < w->n_rows; lane++) {
-        gather_columns(from, from->rows[block * OUT_LANES + lane], row);
+        const unsigned char *row = gather_columns(from, from->rows[block * OUT_LANES + lane], space);
+
         if (w->type == RF_TYPE_Q8_0)
             pack_q8_row(w, block, lane, row);
         else
@@ -120,17 +130,44 @@ typedef struct {
     atomic_bool *failed;
 } pack_work;
 
+/* Whole rows of the file are mapped a piece at a time, which is faster than page by page when they are touched. Where
+ * the system cannot, touching does it. */
+static void map_rows(const pack_work *k, size_t first, size_t end)
+{
+#ifdef MADV_POPULATE_READ
+    const source *from = k->from;
+    size_t row = from->rows[first * OUT_LANES], last = end * OUT_LANES < k->w->n_rows ? end * OUT_LANES : k->w->n_rows;
+    uintptr_t at = (uintptr_t)from->spec->data + row * from->file_row_bytes, page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    size_t rows = from->rows[last - 1] + 1 - row;
+
+    if (!from->spec->n_col_runs && rows == last - first * OUT_LANES) /* in one piece */
+        madvise((void *)(at / page * page), rows * from->file_row_bytes + at % page, MADV_POPULATE_READ);
+#else
+    (void)k;
+    (void)first;
+    (void)end;
+#endif
+}
+
 /* The same blocks as in the matmul: a thread's own weights are in memory that it touched first. */
 static void pack_part(const void *work, size_t first, size_t end)
 {
     const pack_work *k = work;
-    unsigned char *row = malloc(k->from->file_row_bytes + 1);
+    unsigned char *space = malloc(k->from->file_row_bytes + 1);
+    size_t blocks = MAPPED_AT_ONCE / (OUT_LANES * k->from->file_row_bytes) + 1;
 
-    if (!row)
+    if (!space) {
         atomic_store(k->failed, true);
-    for (size_t block = first; row && block < end; block++)
-        pack_block(k->w, k->from, block, row);
-    free(row);
+        return;
+    }
+    for (; first < end; first += blocks) {
+        size_t to = end - first < blocks ? end : first + blocks;
+
+        map_rows(k, first, to);
+        for (size_t block = first; block < to; block++)
+            pack_block(k->w, k->from, block, space);
+    }
+    free(space);
 }
 
 static int pack(rf_weight *w, const rf_weight_spec *s, rf_error *err)
