@@ -122,8 +122,10 @@ void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *d
 void RF_ISA_NAME(q8_pair)(size_t n_kb, const unsigned char *const w[2], const uint16_t *const dw[2], const act_tile *x,
                           float acc[2][MAX_TILE_ROWS][OUT_LANES])
 {
-    if (x->n_rows <= 8) {
-        few_rows(2, x->n_rows, 0, n_kb, w, dw, x, acc);
+    if (x->n_rows < MAX_TILE_ROWS) {
+        few_rows(2, x->n_rows < 8 ? x->n_rows : 8, 0, n_kb, w, dw, x, acc);
+        if (x->n_rows > 8) /* these find the weights in the cache */
+            few_rows(2, x->n_rows - 8, 8, n_kb, w, dw, x, acc);
         return;
     }
     one_block(n_kb, w[0], dw[0], x, acc);
