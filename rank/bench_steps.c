@@ -241,10 +241,7 @@ static int lead_visit(rf_job *job, void *context)
 
 void bench_phase(rf_job *job, int (*lead)(rf_job *job, void *context), void *context)
 {
-    if (rf_job_leads())
-        lead(job, context);
-    else
-        rf_job_follow(job);
+    rf_job_run(job, lead, context);
 }
 
 /* ---- the schedule */

@@ -43,6 +43,9 @@ TIMED(quantize, RF_TIMED_QUANTIZE,
       (b, n_rows, n_cols, x, wants, act))
 TIMED(matmul, RF_TIMED_MATMUL, (rf_backend * b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_mat y),
       (b, n_rows, w, x, y))
+TIMED(matmuls, RF_TIMED_MATMUL,
+      (rf_backend * b, size_t n_rows, size_t n, const rf_product *products, const rf_act *x),
+      (b, n_rows, n, products, x))
 TIMED(matmul_nodes, RF_TIMED_MATMUL, (rf_backend * b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_buf *y),
       (b, n_rows, w, x, y))
 TIMED(embed, RF_TIMED_EMBED,
@@ -150,6 +153,7 @@ void rf_op_timers_start(rf_op_timers *t)
     o->batch_set = timed_batch_set;
     o->quantize = timed_quantize;
     o->matmul = timed_matmul;
+    o->matmuls = timed_matmuls;
     o->matmul_nodes = timed_matmul_nodes;
     o->embed = timed_embed;
     o->rms_norm = timed_rms_norm;
