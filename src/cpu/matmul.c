@@ -38,7 +38,7 @@ static void quantize_block(const float *x, int8_t *q, float *d, int32_t *offset)
     float nothing = v_total(v_add(v_mul(a, zero), v_mul(b, zero))); /* NaN unless all are finite */
     float scale = v_largest(v_max(magnitude(a), magnitude(b))) / 127.0f;
 
-    *d = nothing == 0 ? rf_f16_to_f32(rf_f32_to_f16(scale)) : NAN;
+    *d = nothing == 0 ? s_round_f16(scale) : NAN;
     *offset = 0;
     if (!(nothing == 0 && scale > 0)) {
         memset(q, 0, Q8_BLOCK);

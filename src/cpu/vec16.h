@@ -56,6 +56,8 @@ static inline void v_store_i8(int8_t *p, v16 a)
 {
     _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a)));
 }
+/* x rounded to f16 */
+static inline float s_round_f16(float x) { return _cvtsh_ss(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)); }
 /* 2^n for whole n in [-126, 127] */
 static inline v16 v_pow2(v16 n)
 {
@@ -139,6 +141,7 @@ static inline void v_store_i8(int8_t *p, v16 x)
     _mm_storeu_si128((__m128i *)(void *)p,
                      _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
+static inline float s_round_f16(float x) { return _cvtsh_ss(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)); }
 static inline __m256 v_pow2_half(__m256 n)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
@@ -198,6 +201,7 @@ static inline void v_store_i8(int8_t *p, v16 a)
     for (int i = 0; i < LANES; i++)
         p[i] = (int8_t)a.l[i];
 }
+static inline float s_round_f16(float x) { return rf_f16_to_f32(rf_f32_to_f16(x)); }
 static inline v16 v_pow2(v16 n) { V_EACH(rf_bits_to_f32((uint32_t)((int32_t)n.l[i] + 127) << 23)); }
 static inline v16 v_keep_nan(v16 a, v16 b) { V_EACH(isnan(a.l[i]) ? a.l[i] : b.l[i]); }
 #endif
