@@ -7,9 +7,10 @@
 
 #define SHARED_FROM 8192 /* elements: below this handing work to other threads costs more than it saves */
 
-/* Rows (or rows x heads) of an op, as its parts see them. */
+/* Rows (or heads x rows) of an op, as its parts see them. */
 typedef struct {
-    size_t n_cols, n_heads, stride_x, stride_z; /* of a head, in x and in z */
+    size_t n_rows, n_cols, shares;
+    size_t stride_x, stride_z; /* of a head, in x and in z */
     rf_mat x, y, z;
     const float *w;
     float eps;
@@ -73,24 +74,27 @@ static void rms_norm(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat x, cons
 
 typedef v16 (*binary)(v16, v16);
 
-/* y = f(x, z), lane by lane */
-static inline __attribute__((always_inline)) void each(const rows_work *k, size_t first, size_t end, binary f)
+/* y = f(x, z), lane by lane: columns [from, to) of rows [first, end) */
+static inline __attribute__((always_inline)) void each(const rows_work *k, size_t first, size_t end, size_t from,
+                                                       size_t to, binary f)
 {
     for (size_t r = first; r < end; r++) {
         const float *p = mat_row(k->x, r), *q = mat_row(k->z, r);
         float *o = mat_row(k->y, r);
-        size_t i = 0, n = k->n_cols;
+        size_t i = from;
 
-        for (; i + LANES <= n; i += LANES)
+        for (; i + LANES <= to; i += LANES)
             v_store(o + i, f(v_load(p + i), v_load(q + i)));
-        if (i < n)
-            v_store_n(o + i, f(v_load_n(p + i, n - i), v_load_n(q + i, n - i)), n - i);
+        if (i < to)
+            v_store_n(o + i, f(v_load_n(p + i, to - i), v_load_n(q + i, to - i)), to - i);
     }
 }
 
 static void add_part(const void *work, size_t first, size_t end)
 {
-    each(work, first, end, v_add);
+    const rows_work *k = work;
+
+    each(k, first, end, 0, k->n_cols, v_add);
 }
 
 static void add(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat x, rf_mat y)
@@ -105,16 +109,22 @@ static inline v16 gated(v16 g, v16 up)
     return v_mul(v_silu(g), up);
 }
 
+/* Items are shares of the columns, in whole vectors. */
 static void silu_mul_part(const void *work, size_t first, size_t end)
 {
-    each(work, first, end, gated);
+    const rows_work *k = work;
+    size_t vectors = (k->n_cols + LANES - 1) / LANES, from = cpu_share_first(vectors, first, k->shares) * LANES,
+           to = cpu_share_first(vectors, end, k->shares) * LANES;
+
+    each(k, 0, k->n_rows, from, to < k->n_cols ? to : k->n_cols, gated);
 }
 
 static void silu_mul(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat gate, rf_mat up, rf_mat y)
 {
-    rows_work k = {.n_cols = n_cols, .x = gate, .z = up, .y = y};
+    size_t shares = cpu_team_shares(team_of(b), n_rows * n_cols >= SHARED_FROM);
+    rows_work k = {.n_rows = n_rows, .n_cols = n_cols, .shares = shares, .x = gate, .z = up, .y = y};
 
-    cpu_team_each_if(team_of(b), n_rows * n_cols >= SHARED_FROM, n_rows, silu_mul_part, &k);
+    cpu_team_each(team_of(b), shares, silu_mul_part, &k);
 }
 
 /* x *= f(z) over a head */
@@ -132,7 +142,7 @@ static void sigmoid_mul_part(const void *work, size_t first, size_t end)
     const rows_work *k = work;
 
     for (size_t i = first; i < end; i++) {
-        size_t r = i / k->n_heads, h = i % k->n_heads;
+        size_t r = i % k->n_rows, h = i / k->n_rows;
 
         multiply_by(mat_row(k->x, r) + h * k->stride_x, mat_row(k->z, r) + h * k->stride_z, k->n_cols, v_sigmoid);
     }
@@ -141,7 +151,7 @@ static void sigmoid_mul_part(const void *work, size_t first, size_t end)
 static void sigmoid_mul(rf_backend *b, size_t n_rows, size_t n_heads, size_t head_dim, rf_mat x, rf_mat gate,
                         size_t gate_stride)
 {
-    rows_work k = {.n_cols = head_dim, .n_heads = n_heads, .stride_x = head_dim, .stride_z = gate_stride, .x = x,
+    rows_work k = {.n_rows = n_rows, .n_cols = head_dim, .stride_x = head_dim, .stride_z = gate_stride, .x = x,
                    .z = gate};
 
     cpu_team_each_if(team_of(b), n_rows * n_heads * head_dim >= SHARED_FROM, n_rows * n_heads, sigmoid_mul_part, &k);
@@ -152,7 +162,7 @@ static void gated_norm_part(const void *work, size_t first, size_t end)
     const rows_work *k = work;
 
     for (size_t i = first; i < end; i++) {
-        size_t r = i / k->n_heads, at = i % k->n_heads * k->n_cols;
+        size_t r = i % k->n_rows, at = i / k->n_rows * k->n_cols;
         float *p = mat_row(k->x, r) + at;
 
         norm_row(p, k->w, k->n_cols, k->eps, p);
@@ -163,7 +173,7 @@ static void gated_norm_part(const void *work, size_t first, size_t end)
 static void gated_norm(rf_backend *b, size_t n_rows, size_t n_heads, size_t head_dim, rf_mat x, const rf_buf *w,
                        float eps, rf_mat z)
 {
-    rows_work k = {.n_cols = head_dim, .n_heads = n_heads, .x = x, .z = z, .w = w->data, .eps = eps};
+    rows_work k = {.n_rows = n_rows, .n_cols = head_dim, .x = x, .z = z, .w = w->data, .eps = eps};
 
     cpu_team_each_if(team_of(b), n_rows * n_heads * head_dim >= SHARED_FROM, n_rows * n_heads, gated_norm_part, &k);
 }
@@ -319,8 +329,8 @@ static void head_norm_rope_part(const void *work, size_t first, size_t end)
     const rf_rope *rope = k->rope;
 
     for (size_t i = first; i < end; i++) {
-        size_t r = i / k->rows.n_heads;
-        float *p = mat_row(k->rows.x, r) + i % k->rows.n_heads * k->rows.stride_x;
+        size_t r = i % k->rows.n_rows;
+        float *p = mat_row(k->rows.x, r) + i / k->rows.n_rows * k->rows.stride_x;
 
         norm_row(p, k->rows.w, k->rows.n_cols, k->rows.eps, p);
         rotate(p, rope->cosine + r * rope->half, rope->sine + r * rope->half, rope->half);
@@ -330,8 +340,8 @@ static void head_norm_rope_part(const void *work, size_t first, size_t end)
 static void head_norm_rope(rf_backend *b, const rf_batch *batch, const rf_rope *rope, size_t n_heads, size_t head_dim,
                            size_t head_stride, const rf_buf *w, float eps, rf_mat x)
 {
-    head_work k = {{.n_cols = head_dim, .n_heads = n_heads, .stride_x = head_stride, .x = x, .w = w->data, .eps = eps},
-                   rope};
+    head_work k = {
+        {.n_rows = batch->n_rows, .n_cols = head_dim, .stride_x = head_stride, .x = x, .w = w->data, .eps = eps}, rope};
     size_t n = batch->n_rows * n_heads;
 
     cpu_team_each_if(team_of(b), n * head_dim >= SHARED_FROM, n, head_norm_rope_part, &k);

@@ -22,13 +22,21 @@ typedef struct {
     const int32_t *offset;
 } act_tile;
 
-/* acc[r][lane] = sum over n_kb blocks, ascending, of fma((float)isum, dw * dx, acc) from +0, for the rows of the tile.
- * w: [n_kb] tiles (bytes are q + 128), dw: [n_kb][16] f16. */
-void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x,
-                          float acc[][OUT_LANES]);
+/* Blocks of outputs that are worked on together: their weights are far apart, and two streams from memory are faster
+ * than one. */
+typedef struct {
+    size_t n;                   /* 1 or 2 */
+    const unsigned char *w[2];  /* tiles, [k block] (bytes are q + 128) */
+    const uint16_t *scales[2];  /* f16, [k block][16] */
+} q8_source;
 
-/* The same for two blocks of outputs, whose weights are far apart: two streams from memory are faster than one. */
-void RF_ISA_NAME(q8_pair)(size_t n_kb, const unsigned char *const w[2], const uint16_t *const dw[2], const act_tile *x,
-                          float acc[2][MAX_TILE_ROWS][OUT_LANES]);
+#define UNITS_AT_ONCE 8
+
+typedef float unit_sums[2][MAX_TILE_ROWS][OUT_LANES]; /* of a unit: [block][row][lane] */
+
+/* acc[u][b][r][lane] = sum over the n_kb[u] k blocks of unit u, ascending, of fma((float)isum, dw * dx, acc) from +0, for
+ * the rows of the tile. Units follow each other, from the first k block of w, scales and x on; 1 .. UNITS_AT_ONCE. */
+void RF_ISA_NAME(q8_tiles)(const q8_source *from, size_t n_units, const size_t *n_kb, const act_tile *x,
+                           unit_sums *acc);
 
 #endif

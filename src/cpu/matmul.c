@@ -9,8 +9,6 @@
 #define SHARED_BYTES 32768 /* packed weights, for one row, below which one thread is enough */
 #define SHARED_FROM 8192   /* activations below which one thread quantises */
 
-typedef float tile_sums[MAX_TILE_ROWS][OUT_LANES];
-
 /* Blocks of outputs that are worked on together. */
 typedef struct {
     size_t block[2], n; /* n: 1 or 2 */
@@ -61,33 +59,36 @@ static size_t act_place(size_t n_rows, size_t n_kb, size_t r, size_t *step)
 }
 
 typedef struct {
-    size_t n_rows, n_kb;
+    size_t n_rows, n_kb, shares;
     rf_mat x;
     rf_act *act;
 } quantize_work;
 
-/* Items are (row, k block). */
+/* Items are shares of the k blocks, of all rows. */
 static void quantize_part(const void *work, size_t first, size_t end)
 {
     const quantize_work *k = work;
+    size_t from = cpu_share_first(k->n_kb, first, k->shares), to = cpu_share_first(k->n_kb, end, k->shares);
     rf_act *act = k->act;
 
-    for (size_t item = first; item < end; item++) {
-        size_t r = item / k->n_kb, kb = item % k->n_kb, step, at = act_place(k->n_rows, k->n_kb, r, &step) + kb * step;
+    for (size_t r = 0; r < k->n_rows; r++) {
+        size_t step, at = act_place(k->n_rows, k->n_kb, r, &step) + from * step;
+        const float *x = mat_row(k->x, r);
 
-        quantize_block(mat_row(k->x, r) + kb * Q8_BLOCK, act->q + at * Q8_BLOCK, act->d + at, act->offset + at);
+        for (size_t kb = from; kb < to; kb++, at += step)
+            quantize_block(x + kb * Q8_BLOCK, act->q + at * Q8_BLOCK, act->d + at, act->offset + at);
     }
 }
 
 static void quantize(rf_backend *b, size_t n_rows, size_t n_cols, rf_mat x, unsigned wants, rf_act *act)
 {
-    quantize_work k = {n_rows, n_cols / Q8_BLOCK, x, act};
+    quantize_work k = {n_rows, n_cols / Q8_BLOCK, cpu_team_shares(team_of(b), n_rows * n_cols >= SHARED_FROM), x, act};
 
     act->x = x;
     act->n_rows = n_rows;
     act->n_cols = n_cols;
     if (wants & 2u)
-        cpu_team_each_if(team_of(b), n_rows * n_cols >= SHARED_FROM, n_rows * k.n_kb, quantize_part, &k);
+        cpu_team_each(team_of(b), k.shares, quantize_part, &k);
 }
 
 /* ---- float weights: acc = fma(w, x, acc), k ascending */
@@ -144,7 +145,7 @@ static inline __attribute__((always_inline)) void float_tile_of(const uint32_t t
 }
 
 static void float_tile(const rf_weight *w, size_t block, const rf_act *x, size_t first, size_t end, size_t row,
-                       size_t n_rows, tile_sums out)
+                       size_t n_rows, float out[][OUT_LANES])
 {
     const unsigned char *weights = w->data + block * w->n_cols * OUT_LANES * (w->type == RF_TYPE_F32 ? 4 : 2);
 
@@ -155,41 +156,45 @@ static void float_tile(const rf_weight *w, size_t block, const rf_act *x, size_t
     }
 }
 
-/* ---- any weights: columns [first, end) of a pair of blocks of outputs, for the tile of rows that starts at `row` */
+/* ---- any weights: units [unit, unit + n_units), 1 .. UNITS_AT_ONCE, of a pair of blocks of outputs, for the tile of
+ * rows that starts at `row`. Unit u is columns [unit_begin(u), w->unit_end[u]). */
 
-static void q8_columns(const rf_weight *w, const block_pair *pair, const rf_act *x, size_t first, size_t end,
-                       size_t row, size_t n_rows, tile_sums *out)
+static size_t unit_begin(const rf_weight *w, size_t unit)
 {
-    size_t n_kb = w->n_cols / Q8_BLOCK, kb = first / Q8_BLOCK, step, at = act_place(x->n_rows, n_kb, row, &step);
-    const uint16_t *all_scales = (const uint16_t *)(const void *)(w->data + w->n_blocks * n_kb * Q8_TILE_BYTES);
-    const unsigned char *tiles[2];
-    const uint16_t *scales[2];
-    act_tile tile;
-
-    at += kb * step;
-    tile = (act_tile){n_rows, x->q + at * Q8_BLOCK, x->d + at, x->offset + at};
-    for (size_t b = 0; b < pair->n; b++) {
-        tiles[b] = w->data + (pair->block[b] * n_kb + kb) * Q8_TILE_BYTES;
-        scales[b] = all_scales + (pair->block[b] * n_kb + kb) * OUT_LANES;
-    }
-    if (pair->n == 2)
-        RF_ISA_NAME(q8_pair)((end - first) / Q8_BLOCK, tiles, scales, &tile, out);
-    else
-        RF_ISA_NAME(q8_tile)((end - first) / Q8_BLOCK, tiles[0], scales[0], &tile, out[0]);
+    return unit ? w->unit_end[unit - 1] : 0;
 }
 
-static void sum_columns(const rf_weight *w, const block_pair *pair, const rf_act *x, size_t first, size_t end,
-                        size_t row, size_t n_rows, tile_sums *out)
+static void q8_units(const rf_weight *w, const block_pair *pair, const rf_act *x, size_t unit, size_t n_units,
+                     size_t row, size_t n_rows, unit_sums *out)
+{
+    size_t n_kb = w->n_cols / Q8_BLOCK, kb = unit_begin(w, unit) / Q8_BLOCK, step;
+    size_t at = act_place(x->n_rows, n_kb, row, &step) + kb * step, of_unit[UNITS_AT_ONCE] = {0};
+    const uint16_t *scales = (const uint16_t *)(const void *)(w->data + w->n_blocks * n_kb * Q8_TILE_BYTES);
+    act_tile tile = {n_rows, x->q + at * Q8_BLOCK, x->d + at, x->offset + at};
+    q8_source from = {.n = pair->n};
+
+    for (size_t b = 0; b < pair->n; b++) {
+        from.w[b] = w->data + (pair->block[b] * n_kb + kb) * Q8_TILE_BYTES;
+        from.scales[b] = scales + (pair->block[b] * n_kb + kb) * OUT_LANES;
+    }
+    for (size_t u = 0; u < n_units; u++)
+        of_unit[u] = (w->unit_end[unit + u] - unit_begin(w, unit + u)) / Q8_BLOCK;
+    RF_ISA_NAME(q8_tiles)(&from, n_units, of_unit, &tile, out);
+}
+
+static void sum_columns(const rf_weight *w, const block_pair *pair, const rf_act *x, size_t unit, size_t n_units,
+                        size_t row, size_t n_rows, unit_sums *out)
 {
     if (w->type == RF_TYPE_Q8_0) {
-        q8_columns(w, pair, x, first, end, row, n_rows, out);
+        q8_units(w, pair, x, unit, n_units, row, n_rows, out);
         return;
     }
-    for (size_t b = 0; b < pair->n; b++)
-        float_tile(w, pair->block[b], x, first, end, row, n_rows, out[b]);
+    for (size_t u = 0; u < n_units; u++)
+        for (size_t b = 0; b < pair->n; b++)
+            float_tile(w, pair->block[b], x, unit_begin(w, unit + u), w->unit_end[unit + u], row, n_rows, out[u][b]);
 }
 
-static void store_tiles(const rf_weight *w, const block_pair *pair, size_t n_rows, tile_sums *sums, float *out,
+static void store_tiles(const rf_weight *w, const block_pair *pair, size_t n_rows, unit_sums sums, float *out,
                         size_t stride)
 {
     for (size_t b = 0; b < pair->n; b++) {
@@ -228,7 +233,7 @@ static bool shared(const rf_weight *w, size_t n_rows)
 
 typedef struct {
     rf_cpu *cpu;
-    size_t n_rows, n;
+    size_t n_rows, n, shares;
     const rf_product *products;
     const rf_act *x;
 } products_work;
@@ -244,9 +249,9 @@ static uint64_t product_blocks(const rf_product *p, size_t n_rows, const rf_act 
 
         for (size_t row = 0; row < n_rows; row += MAX_TILE_ROWS) {
             size_t n = n_rows - row < MAX_TILE_ROWS ? n_rows - row : MAX_TILE_ROWS;
-            tile_sums sums[2];
+            unit_sums sums;
 
-            sum_columns(w, &pair, x, 0, w->n_cols, row, n, sums);
+            sum_columns(w, &pair, x, 0, 1, row, n, &sums);
             store_tiles(w, &pair, n, sums, mat_row(p->y, row), p->y.stride);
             bytes += pair.n * block_bytes(w);
         }
@@ -254,36 +259,29 @@ static uint64_t product_blocks(const rf_product *p, size_t n_rows, const rf_act 
     return bytes;
 }
 
-/* Items are the blocks of all products, one after another. */
+/* Items are shares of every product. */
 static void products_part(const void *work, size_t first, size_t end)
 {
     const products_work *k = work;
-    size_t before = 0;
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < k->n; i++) {
-        size_t n = k->products[i].w->n_blocks, from = first > before ? first - before : 0, to = end - before;
+        size_t n = k->products[i].w->n_blocks;
 
-        if (end <= before)
-            break;
-        if (from < n)
-            bytes += product_blocks(&k->products[i], k->n_rows, k->x, from, to < n ? to : n);
-        before += n;
+        bytes += product_blocks(&k->products[i], k->n_rows, k->x, cpu_share_first(n, first, k->shares),
+                                cpu_share_first(n, end, k->shares));
     }
     count_bytes(k->cpu, bytes);
 }
 
 static void matmuls(rf_backend *b, size_t n_rows, size_t n, const rf_product *products, const rf_act *x)
 {
-    products_work k = {cpu_of(b), n_rows, n, products, x};
-    size_t blocks = 0;
-    bool share = false;
+    products_work k = {cpu_of(b), n_rows, n, 1, products, x};
 
-    for (size_t i = 0; i < n; i++) {
-        blocks += products[i].w->n_blocks;
-        share = share || shared(products[i].w, n_rows);
-    }
-    cpu_team_each_if(team_of(b), share, blocks, products_part, &k);
+    for (size_t i = 0; i < n; i++)
+        if (shared(products[i].w, n_rows))
+            k.shares = cpu_team_shares(team_of(b), true);
+    cpu_team_each(team_of(b), k.shares, products_part, &k);
 }
 
 static void matmul(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_act *x, rf_mat y)
@@ -293,23 +291,43 @@ static void matmul(rf_backend *b, size_t n_rows, const rf_weight *w, const rf_ac
     matmuls(b, n_rows, 1, &product, x);
 }
 
-/* The tree over local units [units.first, + count). */
-static void sum_units(const rf_weight *w, const block_pair *pair, const rf_act *x, rf_range units, size_t row,
-                      size_t n_rows, tile_sums *out)
+/* left += right, for the rows of a pair */
+static void add_sums(const block_pair *pair, size_t n_rows, unit_sums left, unit_sums right)
 {
-    size_t left = rf_tree_split(units.count);
-    tile_sums right[2];
-
-    if (units.count == 1) {
-        sum_columns(w, pair, x, units.first ? w->unit_end[units.first - 1] : 0, w->unit_end[units.first], row, n_rows,
-                    out);
-        return;
-    }
-    sum_units(w, pair, x, (rf_range){units.first, left}, row, n_rows, out);
-    sum_units(w, pair, x, (rf_range){units.first + left, units.count - left}, row, n_rows, right);
     for (size_t b = 0; b < pair->n; b++)
         for (size_t r = 0; r < n_rows; r++)
-            v_store(out[b][r], v_add(v_load(out[b][r]), v_load(right[b][r])));
+            v_store(left[b][r], v_add(v_load(left[b][r]), v_load(right[b][r])));
+}
+
+/* The tree over the first `count` of sums; the root is sums[0]. */
+static void add_up(const block_pair *pair, size_t n_rows, unit_sums *sums, size_t count)
+{
+    size_t left = rf_tree_split(count);
+
+    if (count == 1)
+        return;
+    add_up(pair, n_rows, sums, left);
+    add_up(pair, n_rows, sums + left, count - left);
+    add_sums(pair, n_rows, sums[0], sums[left]);
+}
+
+/* The tree over local units [units.first, + count): root in sums[0], which has room for UNITS_AT_ONCE. */
+static void sum_units(const rf_weight *w, const block_pair *pair, const rf_act *x, rf_range units, size_t row,
+                      size_t n_rows, unit_sums *sums)
+{
+    size_t left = rf_tree_split(units.count);
+    unit_sums root;
+
+    if (units.count <= UNITS_AT_ONCE) {
+        sum_columns(w, pair, x, units.first, units.count, row, n_rows, sums);
+        add_up(pair, n_rows, sums, units.count);
+        return;
+    }
+    sum_units(w, pair, x, (rf_range){units.first, left}, row, n_rows, sums);
+    memcpy(root, sums[0], sizeof root);
+    sum_units(w, pair, x, (rf_range){units.first + left, units.count - left}, row, n_rows, sums);
+    add_sums(pair, n_rows, root, sums[0]);
+    memcpy(sums[0], root, sizeof root);
 }
 
 typedef struct {
@@ -334,10 +352,10 @@ static void nodes_part(const void *work, size_t first, size_t end)
 
             bytes += pair.n * block_bytes(w); /* the nodes share out the columns */
             for (size_t node = 0; node < w->n_nodes; node++) {
-                tile_sums sums[2];
+                unit_sums sums[UNITS_AT_ONCE];
 
                 sum_units(w, &pair, k->x, w->nodes[node], row, n, sums);
-                store_tiles(w, &pair, n, sums, k->nodes + (node * k->n_rows + row) * w->n_rows, w->n_rows);
+                store_tiles(w, &pair, n, sums[0], k->nodes + (node * k->n_rows + row) * w->n_rows, w->n_rows);
             }
         }
     }

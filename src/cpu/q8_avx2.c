@@ -54,34 +54,37 @@ static inline __attribute__((always_inline)) void block(const size_t n, const un
     }
 }
 
-void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x,
-                          float acc[][OUT_LANES])
+/* All rows of the tile */
+static void k_block(const unsigned char *w, const uint16_t *dw, size_t n_rows, const int8_t *q, const float *d,
+                    float acc[][OUT_LANES])
 {
-    const int8_t *q = x->q;
-    const float *d = x->d;
+    size_t left = n_rows, r = 0;
 
-    __builtin_memset(acc, 0, x->n_rows * sizeof acc[0]);
-    for (size_t kb = 0; kb < n_kb; kb++, w += Q8_TILE_BYTES, dw += OUT_LANES) {
-        size_t left = x->n_rows, r = 0;
-
-        for (size_t line = 0; line < Q8_TILE_BYTES; line += 64)
-            _mm_prefetch((const char *)w + Q8_AHEAD + line, _MM_HINT_T0);
-        for (; left >= MOST; left -= MOST, r += MOST)
-            block(MOST, w, dw, q + r * Q8_BLOCK, d + r, acc + r);
-        if (left == 3)
-            block(3, w, dw, q + r * Q8_BLOCK, d + r, acc + r);
-        else if (left == 2)
-            block(2, w, dw, q + r * Q8_BLOCK, d + r, acc + r);
-        else if (left == 1)
-            block(1, w, dw, q + r * Q8_BLOCK, d + r, acc + r);
-        q += x->n_rows * Q8_BLOCK;
-        d += x->n_rows;
-    }
+    for (size_t line = 0; line < Q8_TILE_BYTES; line += 64)
+        _mm_prefetch((const char *)w + Q8_AHEAD + line, _MM_HINT_T0);
+    for (; left >= MOST; left -= MOST, r += MOST)
+        block(MOST, w, dw, q + r * Q8_BLOCK, d + r, acc + r);
+    if (left == 3)
+        block(3, w, dw, q + r * Q8_BLOCK, d + r, acc + r);
+    else if (left == 2)
+        block(2, w, dw, q + r * Q8_BLOCK, d + r, acc + r);
+    else if (left == 1)
+        block(1, w, dw, q + r * Q8_BLOCK, d + r, acc + r);
 }
 
-void RF_ISA_NAME(q8_pair)(size_t n_kb, const unsigned char *const w[2], const uint16_t *const dw[2], const act_tile *x,
-                          float acc[2][MAX_TILE_ROWS][OUT_LANES])
+void RF_ISA_NAME(q8_tiles)(const q8_source *from, size_t n_units, const size_t *n_kb, const act_tile *x,
+                           unit_sums *acc)
 {
-    for (size_t b = 0; b < 2; b++)
-        RF_ISA_NAME(q8_tile)(n_kb, w[b], dw[b], x, acc[b]);
+    size_t kb = 0;
+
+    for (size_t u = 0; u < n_units; u++) {
+        size_t end = kb + n_kb[u];
+
+        for (size_t b = 0; b < from->n; b++)
+            __builtin_memset(acc[u][b], 0, x->n_rows * sizeof acc[u][b][0]);
+        for (; kb < end; kb++)
+            for (size_t b = 0; b < from->n; b++)
+                k_block(from->w[b] + kb * Q8_TILE_BYTES, from->scales[b] + kb * OUT_LANES, x->n_rows,
+                        x->q + kb * x->n_rows * Q8_BLOCK, x->d + kb * x->n_rows, acc[u][b]);
+    }
 }

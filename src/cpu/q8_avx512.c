@@ -42,92 +42,85 @@ static inline __attribute__((always_inline)) void k_block(const size_t n, const 
     }
 }
 
-/* Rows [first, first + n) of the tile for `blocks` blocks of outputs; n and blocks are constants, so that the
- * accumulators live in registers. */
-static inline __attribute__((always_inline)) void rows(const size_t blocks, const size_t n, size_t first, size_t n_kb,
-                                                       const unsigned char *const *w0, const uint16_t *const *dw0,
-                                                       const act_tile *x, float out[][MAX_TILE_ROWS][OUT_LANES])
+/* Rows [first, first + n) of the tile for blocks [block, block + blocks) of the source; n and blocks are constants, so
+ * that the accumulators live in registers. */
+static inline __attribute__((always_inline)) void rows(const size_t blocks, const size_t n, size_t block, size_t first,
+                                                       const q8_source *from, size_t n_units, const size_t *n_kb,
+                                                       const act_tile *x, unit_sums *out)
 {
     const int8_t *q = x->q + first * Q8_BLOCK;
     const float *d = x->d + first;
     const int32_t *offset = x->offset + first;
     const unsigned char *w[2];
     const uint16_t *dw[2];
-    __m512 acc[2][MAX_TILE_ROWS];
 
 #pragma GCC unroll 2
     for (size_t b = 0; b < blocks; b++) {
-        w[b] = w0[b];
-        dw[b] = dw0[b];
-#pragma GCC unroll 16
-        for (size_t r = 0; r < n; r++)
-            acc[b][r] = _mm512_setzero_ps();
+        w[b] = from->w[block + b];
+        dw[b] = from->scales[block + b];
     }
-    for (size_t kb = 0; kb < n_kb; kb++) {
+    for (size_t u = 0; u < n_units; u++) {
+        __m512 acc[2][MAX_TILE_ROWS];
+
 #pragma GCC unroll 2
-        for (size_t b = 0; b < blocks; b++) {
-            k_block(n, w[b], dw[b], q, d, offset, acc[b]);
-            w[b] += Q8_TILE_BYTES;
-            dw[b] += OUT_LANES;
+        for (size_t b = 0; b < blocks; b++)
+#pragma GCC unroll 16
+            for (size_t r = 0; r < n; r++)
+                acc[b][r] = _mm512_setzero_ps();
+        for (size_t kb = 0; kb < n_kb[u]; kb++) {
+#pragma GCC unroll 2
+            for (size_t b = 0; b < blocks; b++) {
+                k_block(n, w[b], dw[b], q, d, offset, acc[b]);
+                w[b] += Q8_TILE_BYTES;
+                dw[b] += OUT_LANES;
+            }
+            q += x->n_rows * Q8_BLOCK;
+            d += x->n_rows;
+            offset += x->n_rows;
         }
-        q += x->n_rows * Q8_BLOCK;
-        d += x->n_rows;
-        offset += x->n_rows;
-    }
 #pragma GCC unroll 2
-    for (size_t b = 0; b < blocks; b++)
+        for (size_t b = 0; b < blocks; b++)
 #pragma GCC unroll 16
-        for (size_t r = 0; r < n; r++)
-            _mm512_storeu_ps(out[b][first + r], acc[b][r]);
+            for (size_t r = 0; r < n; r++)
+                _mm512_storeu_ps(out[u][block + b][first + r], acc[b][r]);
+    }
 }
 
 /* n = 1 .. 8 rows */
-static inline __attribute__((always_inline)) void few_rows(const size_t blocks, size_t n, size_t first, size_t n_kb,
-                                                           const unsigned char *const *w, const uint16_t *const *dw,
-                                                           const act_tile *x, float out[][MAX_TILE_ROWS][OUT_LANES])
+static inline __attribute__((always_inline)) void few_rows(const size_t blocks, size_t n, size_t first,
+                                                           const q8_source *from, size_t n_units, const size_t *n_kb,
+                                                           const act_tile *x, unit_sums *out)
 {
     switch (n) {
-    case 1: rows(blocks, 1, first, n_kb, w, dw, x, out); break;
-    case 2: rows(blocks, 2, first, n_kb, w, dw, x, out); break;
-    case 3: rows(blocks, 3, first, n_kb, w, dw, x, out); break;
-    case 4: rows(blocks, 4, first, n_kb, w, dw, x, out); break;
-    case 5: rows(blocks, 5, first, n_kb, w, dw, x, out); break;
-    case 6: rows(blocks, 6, first, n_kb, w, dw, x, out); break;
-    case 7: rows(blocks, 7, first, n_kb, w, dw, x, out); break;
-    default: rows(blocks, 8, first, n_kb, w, dw, x, out); break;
+    case 1: rows(blocks, 1, 0, first, from, n_units, n_kb, x, out); break;
+    case 2: rows(blocks, 2, 0, first, from, n_units, n_kb, x, out); break;
+    case 3: rows(blocks, 3, 0, first, from, n_units, n_kb, x, out); break;
+    case 4: rows(blocks, 4, 0, first, from, n_units, n_kb, x, out); break;
+    case 5: rows(blocks, 5, 0, first, from, n_units, n_kb, x, out); break;
+    case 6: rows(blocks, 6, 0, first, from, n_units, n_kb, x, out); break;
+    case 7: rows(blocks, 7, 0, first, from, n_units, n_kb, x, out); break;
+    default: rows(blocks, 8, 0, first, from, n_units, n_kb, x, out); break;
     }
 }
 
-/* 1 .. 16 rows of one block. Of 9 .. 15, the second part finds the weights in the cache. */
-static void one_block(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x,
-                      float out[][MAX_TILE_ROWS][OUT_LANES])
+void RF_ISA_NAME(q8_tiles)(const q8_source *from, size_t n_units, const size_t *n_kb, const act_tile *x,
+                           unit_sums *acc)
 {
     size_t n = x->n_rows;
 
-    if (n == MAX_TILE_ROWS) {
-        rows(1, MAX_TILE_ROWS, 0, n_kb, &w, &dw, x, out);
+    if (n == MAX_TILE_ROWS) { /* the accumulators fill the registers */
+        for (size_t b = 0; b < from->n; b++)
+            rows(1, MAX_TILE_ROWS, b, 0, from, n_units, n_kb, x, acc);
         return;
     }
-    if (n > 8)
-        few_rows(1, n - 8, 8, n_kb, &w, &dw, x, out);
-    few_rows(1, n > 8 ? 8 : n, 0, n_kb, &w, &dw, x, out);
-}
-
-void RF_ISA_NAME(q8_tile)(size_t n_kb, const unsigned char *w, const uint16_t *dw, const act_tile *x,
-                          float acc[][OUT_LANES])
-{
-    one_block(n_kb, w, dw, x, (float (*)[MAX_TILE_ROWS][OUT_LANES])acc);
-}
-
-void RF_ISA_NAME(q8_pair)(size_t n_kb, const unsigned char *const w[2], const uint16_t *const dw[2], const act_tile *x,
-                          float acc[2][MAX_TILE_ROWS][OUT_LANES])
-{
-    if (x->n_rows < MAX_TILE_ROWS) {
-        few_rows(2, x->n_rows < 8 ? x->n_rows : 8, 0, n_kb, w, dw, x, acc);
-        if (x->n_rows > 8) /* these find the weights in the cache */
-            few_rows(2, x->n_rows - 8, 8, n_kb, w, dw, x, acc);
+    if (from->n == 1)
+        few_rows(1, n < 8 ? n : 8, 0, from, n_units, n_kb, x, acc);
+    else
+        few_rows(2, n < 8 ? n : 8, 0, from, n_units, n_kb, x, acc);
+    if (n <= 8)
         return;
-    }
-    one_block(n_kb, w[0], dw[0], x, acc);
-    one_block(n_kb, w[1], dw[1], x, acc + 1);
+    if (from->n == 1) /* these find the weights in the cache */
+        few_rows(1, n - 8, 8, from, n_units, n_kb, x, acc);
+    else
+        few_rows(2, n - 8, 8, from, n_units, n_kb, x, acc);
 }

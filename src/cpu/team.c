@@ -92,8 +92,8 @@ static void take_part(cpu_team *t, size_t me, size_t threads)
     size_t n = t->n_items, first, end;
 
     if (!t->free_items) {
-        first = n / threads * me + n % threads * me / threads;
-        end = n / threads * (me + 1) + n % threads * (me + 1) / threads;
+        first = cpu_share_first(n, me, threads);
+        end = cpu_share_first(n, me + 1, threads);
         if (first < end)
             t->part(t->work, first, end);
         return;

@@ -50,6 +50,17 @@ void cpu_team_step(cpu_team *t, void (*body)(void *context), void *context);
 void cpu_team_each(cpu_team *t, size_t n_items, cpu_part part, const void *work);
 /* All items, one at a time, by whoever is free. */
 void cpu_team_each_free(cpu_team *t, size_t n_items, cpu_part part, const void *work);
+/* One call of part for every thread, which divides what it does by itself: item i is share i of n_threads. So that a
+ * thread finds in its cache what it wrote before, ops divide columns of all rows. Not shared: share 0 of 1. */
+static inline size_t cpu_team_shares(const cpu_team *t, bool share)
+{
+    return share ? (size_t)t->n_threads : 1;
+}
+/* The first of n items of share i of `shares`; that of share i + 1 is its end. */
+static inline size_t cpu_share_first(size_t n, size_t i, size_t shares)
+{
+    return n / shares * i + n % shares * i / shares;
+}
 /* As cpu_team_each, or on the caller alone where sharing costs more than it saves. */
 static inline void cpu_team_each_if(cpu_team *t, bool share, size_t n_items, cpu_part part, const void *work)
 {

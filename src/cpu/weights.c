@@ -184,16 +184,19 @@ static int pack(rf_weight *w, const rf_weight_spec *s, rf_error *err)
     return failed ? rf_fail(err, RF_ERR_MEMORY, "no memory for packing %s", s->name) : 0;
 }
 
+/* A weight without units is one. */
 static int copy_units(rf_weight *w, const rf_weight_spec *s, rf_error *err)
 {
-    w->n_units = s->n_units;
+    w->n_units = s->n_units ? s->n_units : 1;
     w->n_nodes = s->n_nodes;
-    w->unit_end = malloc((s->n_units + 1) * sizeof *w->unit_end);
+    w->unit_end = malloc(w->n_units * sizeof *w->unit_end);
     w->nodes = malloc((s->n_nodes + 1) * sizeof *w->nodes);
     if (!w->unit_end || !w->nodes)
         return rf_fail(err, RF_ERR_MEMORY, "no memory for %s", s->name);
     if (s->n_units)
         memcpy(w->unit_end, s->unit_end, s->n_units * sizeof *w->unit_end);
+    else
+        w->unit_end[0] = w->n_cols;
     if (s->n_nodes)
         memcpy(w->nodes, s->nodes, s->n_nodes * sizeof *w->nodes);
     return 0;
