@@ -9,8 +9,7 @@
 #include "launcher.h"
 #include "log.h"
 
-#define JSON_STYLE   (JSON_INDENT(1) | JSON_REAL_PRECISION(6))
-#define MOST_FIGURES 1024 /* more than all lists at their longest ask for */
+#define JSON_STYLE (JSON_INDENT(1) | JSON_REAL_PRECISION(6))
 
 static int report(const rf_error *err)
 {
@@ -86,7 +85,7 @@ static int run(bench_options *o)
 
     if (rf_launcher_check(getenv, rf_world_size(), &err) != 0)
         return report(&err);
-    b.figures = calloc(MOST_FIGURES, sizeof *b.figures);
+    b.figures = calloc(BENCH_FIGURES, sizeof *b.figures);
     if (!b.figures)
         rf_fail(&err, RF_ERR_MEMORY, "no memory for the figures");
     if (rf_world_agree(&err, &all) != 0 || read_inputs(&b, &all) != 0) {

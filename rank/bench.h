@@ -55,9 +55,9 @@ typedef struct {
 /* Collective. */
 int bench_limits_measure(bench_limits *l, const rf_job *job, bool quick, rf_error *err);
 void bench_limits_free(bench_limits *l);
-/* Collective: the best loop once more, a few times for a millisecond; the leader gets the best, bytes a second of all
- * ranks together. */
-double bench_limits_burst(bench_limits *l, const rf_job *job);
+/* Collective: the best loop once more, over so many bytes (the leader says; a few times for a millisecond if they are
+ * few); the leader gets the best, bytes a second of all ranks together. */
+double bench_limits_burst(bench_limits *l, const rf_job *job, size_t bytes);
 /* Collective: sum and largest of a number over ranks, for the leader. */
 void bench_gather(const rf_job *job, double mine, double *sum, double *largest);
 
@@ -91,7 +91,8 @@ typedef enum {
     BENCH_N_KINDS
 } bench_kind;
 
-#define BENCH_TIMES 512 /* kept of a figure */
+#define BENCH_FIGURES 1024 /* of a run: more than all lists at their longest ask for */
+#define BENCH_TIMES   512  /* kept of a figure */
 
 typedef struct {
     bench_kind kind;
@@ -105,7 +106,8 @@ typedef struct {
     double times[BENCH_TIMES];
     size_t n_times;
     double best, median, spread; /* seconds; (90th percentile - 10th) / median */
-    double read;                 /* the best burst around it, bytes a second */
+    double burst;                /* bytes of a burst that takes about as long as it */
+    double read;                 /* the best burst that lasts as long or longer, bytes a second */
     /* beside its limit */
     double tokens;          /* a step */
     double weights;         /* bytes of weights it used */

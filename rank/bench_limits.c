@@ -47,12 +47,16 @@ static double read_once(const rf_job *job, rf_read_memory *memory, const rf_read
     return longest > 0 ? sum / longest : 0;
 }
 
-double bench_limits_burst(bench_limits *l, const rf_job *job)
+double bench_limits_burst(bench_limits *l, const rf_job *job, size_t bytes)
 {
     double rate = 0;
+    uint64_t agreed = bytes > BURST_BYTES ? bytes : BURST_BYTES;
+    int tries;
 
-    for (int k = 0; k < BURST_TRIES; k++) {
-        double once = read_once(job, l->memory, &l->loop[l->best], BURST_BYTES);
+    rf_comm_bcast(job->world, 0, &agreed, sizeof agreed);
+    tries = agreed > BURST_BYTES ? 1 : BURST_TRIES;
+    for (int k = 0; k < tries; k++) {
+        double once = read_once(job, l->memory, &l->loop[l->best], (size_t)agreed);
 
         rate = once > rate ? once : rate;
     }

@@ -1,7 +1,7 @@
 /* Figures of the engine: prefill, decode, verify, commit, draft, round.
  *
- * Noise: every turn goes over all figures once, a burst of the read loop before and after each, so that a figure and
- * its limit saw the same machine; the best of each is kept. */
+ * Noise: every turn goes over all figures once, a burst of the read loop before and after each, of about the same
+ * length, so that a figure and its limit saw the same machine; the best of each is kept. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -13,8 +13,9 @@
 
 #define VISIT_SECONDS       0.03 /* a figure's steps of one turn take about so long */
 #define QUICK_VISIT_SECONDS 0.01
-#define VISIT_MOST          32 /* steps */
-#define WARM_UP             2  /* steps that are not counted, a turn, where a turn has more */
+#define BURST_MOST          1e9 /* bytes */
+#define VISIT_MOST          32  /* steps */
+#define WARM_UP             2   /* steps that are not counted, a turn, where a turn has more */
 
 const char *bench_kind_name(bench_kind kind)
 {
@@ -218,6 +219,9 @@ static void first_visit(visit *v)
     v->steps = seconds > 0 && seconds < visit_seconds ? (size_t)(visit_seconds / seconds) : 1;
     if (v->steps > VISIT_MOST)
         v->steps = VISIT_MOST;
+    f->burst = seconds * v->b->limits.read;
+    if (f->burst > BURST_MOST)
+        f->burst = BURST_MOST;
 }
 
 static int lead_visit(rf_job *job, void *context)
@@ -354,7 +358,7 @@ static void work_of(const bench *b, bench_figure *f)
         break;
     case BENCH_DECODE:
         f->tokens = 1;
-        f->bytes = row + 3 * w->states + (depth + 2) * w->kv;
+        f->bytes = row + 2 * w->states + (depth + 2) * w->kv;
         f->products = w->body + w->head;
         break;
     case BENCH_VERIFY:
@@ -362,17 +366,14 @@ static void work_of(const bench *b, bench_figure *f)
         f->bytes = row + w->states + (depth + rows) * w->kv;
         f->products = rows * (w->body + w->head);
         break;
-    case BENCH_COMMIT:
-        f->tokens = rows;
-        f->bytes = 2 * w->states + f->weights + (f->drafter == RF_DRAFTER_MTP ? (depth + rows) * w->mtp_kv : 0);
-        break;
+    case BENCH_COMMIT: /* a backend may leave the work to the next step: no limit of its own */ f->tokens = rows; break;
     case BENCH_DRAFT:
         f->tokens = rows;
         f->bytes = f->weights + draft_cache;
         break;
     case BENCH_ROUND:
         f->tokens = (double)f->accepted + 1;
-        f->bytes = f->weights + 3 * w->states + (depth + rows + 1) * w->kv + draft_cache;
+        f->bytes = f->weights + 2 * w->states + (depth + rows + 1) * w->kv + draft_cache;
         f->products = (rows + 1) * (w->body + w->head);
         break;
     default: break;
@@ -403,6 +404,8 @@ static void judge(bench *b, bench_figure *f)
     bench_finish(f);
     work_of(b, f);
     if (f->read <= 0 || b->limits.int8 <= 0 || f->best <= 0)
+        return;
+    if (f->bytes <= 0)
         return;
     by_memory = f->bytes / f->read;
     by_products = f->products / b->limits.int8;
@@ -487,15 +490,31 @@ static void add_attention(bench *b)
 
 /* ---- all of it */
 
+/* A figure's limit is the best burst that lasts at least about as long as the figure: a short one finds a quiet moment
+ * more easily. */
+static void share_bursts(bench *b)
+{
+    double best[BENCH_FIGURES];
+
+    for (size_t i = 0; i < b->n_figures; i++) {
+        best[i] = b->figures[i].read;
+        for (size_t k = 0; k < b->n_figures; k++)
+            if (b->figures[k].burst >= b->figures[i].burst / 2 && b->figures[k].read > best[i])
+                best[i] = b->figures[k].read;
+    }
+    for (size_t i = 0; i < b->n_figures; i++)
+        b->figures[i].read = best[i];
+}
+
 static void measure(bench *b, visit *visits)
 {
     for (int32_t turn = 0; turn < b->options->repetitions; turn++)
         for (size_t i = 0; i < b->n_figures; i++) {
             bench_figure *f = &b->figures[i];
-            double before = bench_limits_burst(&b->limits, &b->job), after;
+            double before = bench_limits_burst(&b->limits, &b->job, (size_t)f->burst), after;
 
             bench_phase(&b->job, lead_visit, &visits[i]);
-            after = bench_limits_burst(&b->limits, &b->job);
+            after = bench_limits_burst(&b->limits, &b->job, (size_t)f->burst);
             before = before > after ? before : after;
             f->read = before > f->read ? before : f->read;
         }
@@ -528,6 +547,7 @@ int bench_steps(bench *b, rf_error *err)
     for (size_t i = 0; i < b->n_figures; i++)
         visits[i] = (visit){.b = b, .f = &b->figures[i], .tokens = tokens};
     measure(b, visits);
+    share_bursts(b);
     for (size_t i = 0; i < b->n_figures; i++)
         judge(b, &b->figures[i]);
     for (size_t i = 0; i < b->n_figures; i++)

@@ -1,2 +1,2 @@
 # Scripts for users; part of the distribution.
-EXTRA_DIST += scripts/check scripts/quickstart scripts/scaling scripts/setup.sh tests/lsan.supp
+EXTRA_DIST += scripts/check scripts/performance scripts/quickstart scripts/scaling scripts/setup.sh scripts/speed.sh tests/lsan.supp
