@@ -292,8 +292,9 @@ struct rf_backend {
     const rf_ops *ops;
 };
 
-/* The CPU backend. n_threads >= 1; busy: they have cores of their own, so that waits may spin; isa: "auto", "reference", "avx2" or "avx512" (an absent level is RF_ERR_USAGE). The pure
- * functions of the table can be had without a backend. */
+/* The CPU backend. n_threads >= 1; busy: they have cores of their own, so that waits may spin; isa: "auto", "reference",
+ * "avx2", "avx512" or "amx" (an absent level is RF_ERR_USAGE). The pure functions of the table can be had without a
+ * backend. */
 rf_backend *rf_cpu_create(int n_threads, bool busy, const char *isa, rf_error *err);
 const rf_ops *rf_cpu_traits(void);
 

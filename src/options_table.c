@@ -132,7 +132,7 @@ static const rf_flag table[] = {
     {.names = {"--isa"},
      .group = RF_GROUP_DEVICES,
      .kind = RF_KIND_STRING,
-     .value = "auto|reference|avx2|avx512",
+     .value = "auto|reference|avx2|avx512|amx",
      FIELD(isa),
      .help = "instructions of the CPU backend; every level gives the same bits [auto: the best this CPU has]"},
     {.names = {"--allreduce"},

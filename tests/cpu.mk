@@ -19,6 +19,13 @@ tests_test_cpu_matmul_LDADD = $(CPU_LIBS)
 tests_test_cpu_memory_SOURCES = tests/test_cpu_memory.c $(cpu_devices)
 tests_test_cpu_memory_LDFLAGS = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
 tests_test_cpu_memory_LDADD = $(CPU_LIBS)
+if AMX
+check_PROGRAMS += tests/test_cpu_amx
+TESTS += tests/test_cpu_amx
+endif
+tests_test_cpu_amx_SOURCES = tests/test_cpu_amx.c tests/emulated_tiles.h tests/check.h
+tests_test_cpu_amx_CFLAGS = $(libcpu_avx512_a_CFLAGS)
+tests_test_cpu_amx_LDADD = $(CPU_LIBS)
 endif
 
 # make tests/bench_cpu

@@ -38,7 +38,7 @@ static void compare(const device *d, const void *got, const void *want, size_t b
 
 void run_everywhere(device_run run, const void *input, void *out, size_t bytes, bool floats)
 {
-    static const char *const levels[] = {"reference", "avx2", "avx512"};
+    static const char *const levels[] = {"reference", "avx2", "avx512", "amx"};
     device first = device_open("reference", 1);
     void *got = malloc(bytes);
 
@@ -46,7 +46,7 @@ void run_everywhere(device_run run, const void *input, void *out, size_t bytes, 
     assert_non_null(got);
     memset(out, 0, bytes);
     run(&first, input, out);
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
         for (int threads = i ? 1 : 3; threads <= 3; threads++) {
             device d = device_open(levels[i], threads);
 

@@ -310,11 +310,11 @@ static void queue_rest(const device *d, const things *t)
 
 static void the_hot_path_allocates_nothing(void **state)
 {
-    static const char *const levels[] = {"reference", "avx2", "avx512"};
+    static const char *const levels[] = {"reference", "avx2", "avx512", "amx"};
     void *data = random_tensor(RF_TYPE_Q8_0, E, E, 1);
 
     (void)state;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         device d = device_open(levels[i], 2);
         things t;
         uint64_t calls, allocations;
@@ -347,14 +347,14 @@ static void keep_line(const char *text)
 
 static void levels_are_named(void **state)
 {
-    static const char *const levels[] = {"reference", "avx2", "avx512"};
+    static const char *const levels[] = {"reference", "avx2", "avx512", "amx"};
     rf_error err = {0};
 
     (void)state;
     assert_null(rf_cpu_create(1, true, "neon", &err));
     assert_int_equal(err.code, RF_ERR_USAGE);
     assert_non_null(strstr(err.text, "neon"));
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         device d = device_open(levels[i], 1);
 
         if (!d.b)

@@ -5,6 +5,13 @@
 #ifdef RF_X86
 #include <cpuid.h>
 #endif
+#ifdef RF_AMX
+#include <sys/syscall.h>
+#include <unistd.h>
+#ifndef ARCH_REQ_XCOMP_PERM /* asm/prctl.h, from Linux 5.16 on */
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#endif
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +49,20 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vnni");
 }
+
+#ifdef RF_AMX
+#define AMX_TILE (1u << 24) /* cpuid 7, EDX */
+#define AMX_INT8 (1u << 25)
+
+/* The kernel keeps tiles for a process that asks (state component 18). */
+static bool has_amx(void)
+{
+    unsigned a, b, c, d;
+
+    return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_TILE) && (d & AMX_INT8) &&
+           syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, 18) == 0;
+}
+#endif
 #endif
 
 /* Ascending: "auto" takes the last that this CPU has. A new level is a row here and a library in local.mk. */
@@ -50,6 +71,9 @@ static const isa_level levels[] = {
 #ifdef RF_X86
     {"avx2", rf_cpu_compute_ops_avx2, has_avx2},
     {"avx512", rf_cpu_compute_ops_avx512, has_avx512},
+#ifdef RF_AMX
+    {"amx", rf_cpu_compute_ops_amx, has_amx},
+#endif
 #endif
 };
 
@@ -67,7 +91,7 @@ static const isa_level *choose(const char *isa, rf_error *err)
             return NULL;
         }
     }
-    rf_fail(err, RF_ERR_USAGE, "unknown CPU level %s (auto, reference, avx2 and avx512 are known)", isa);
+    rf_fail(err, RF_ERR_USAGE, "unknown CPU level %s (auto, reference, avx2, avx512 and amx are known)", isa);
     return NULL;
 }
 

@@ -230,5 +230,6 @@ static inline size_t kv_place(const rf_kv *kv, size_t slot, size_t head, int64_t
 void rf_cpu_compute_ops_reference(rf_ops *ops);
 void rf_cpu_compute_ops_avx2(rf_ops *ops);
 void rf_cpu_compute_ops_avx512(rf_ops *ops);
+void rf_cpu_compute_ops_amx(rf_ops *ops);
 
 #endif

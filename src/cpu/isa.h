@@ -13,6 +13,7 @@ void RF_ISA_NAME(logit_ops)(rf_ops *ops);
 /* How far ahead kernels ask for weights, in bytes: processors stop looking ahead at the end of a 4 KiB page. Past the
  * end it is harmless. */
 #define Q8_AHEAD 4096
+#define SCALES_AHEAD 1024
 
 /* A tile of activations from one k block on: [k block][n_rows]. */
 typedef struct {
@@ -38,5 +39,9 @@ typedef float unit_sums[2][MAX_TILE_ROWS][OUT_LANES]; /* of a unit: [block][row]
  * the rows of the tile. Units follow each other, from the first k block of w, scales and x on; 1 .. UNITS_AT_ONCE. */
 void RF_ISA_NAME(q8_tiles)(const q8_source *from, size_t n_units, const size_t *n_kb, const act_tile *x,
                            unit_sums *acc);
+
+/* The same for exactly MAX_TILE_ROWS rows, where the level has something better for them (q8_amx.c). */
+void RF_ISA_NAME(q8_sixteen)(const q8_source *from, size_t n_units, const size_t *n_kb, const act_tile *x,
+                             unit_sums *acc);
 
 #endif

@@ -30,3 +30,13 @@ else
 cpu_defines =
 EXTRA_DIST += src/cpu/q8_avx2.c src/cpu/q8_avx512.c
 endif
+if AMX
+cpu_defines += -DRF_AMX
+noinst_LIBRARIES += libcpu_amx.a
+libcpu_amx_a_SOURCES = $(cpu_compute) src/cpu/q8_avx512.c src/cpu/q8_amx.c
+libcpu_amx_a_CPPFLAGS = $(AM_CPPFLAGS) -DRF_ISA=amx -DRF_ISA_AVX512 -DRF_ISA_AMX
+libcpu_amx_a_CFLAGS = $(libcpu_avx512_a_CFLAGS) -mamx-tile -mamx-int8
+cpu_libraries += libcpu_amx.a
+else
+EXTRA_DIST += src/cpu/q8_amx.c
+endif

@@ -5,7 +5,6 @@
 #include "isa.h"
 
 #define GROUPS (Q8_BLOCK / 4)
-#define SCALES_AHEAD 1024
 
 /* The processor repeats four bytes of x itself: the compiler would spend an instruction and a register on it. */
 static inline __attribute__((always_inline)) __m512i dot(__m512i sum, __m512i w, const int8_t *x)
@@ -108,9 +107,13 @@ void RF_ISA_NAME(q8_tiles)(const q8_source *from, size_t n_units, const size_t *
 {
     size_t n = x->n_rows;
 
-    if (n == MAX_TILE_ROWS) { /* the accumulators fill the registers */
-        for (size_t b = 0; b < from->n; b++)
+    if (n == MAX_TILE_ROWS) {
+#ifdef RF_ISA_AMX
+        RF_ISA_NAME(q8_sixteen)(from, n_units, n_kb, x, acc);
+#else
+        for (size_t b = 0; b < from->n; b++) /* the accumulators fill the registers */
             rows(1, MAX_TILE_ROWS, b, 0, from, n_units, n_kb, x, acc);
+#endif
         return;
     }
     if (from->n == 1)
