@@ -392,7 +392,7 @@ rf_cost rf_cost_verify(const rf_cost_model *c, const rf_machine *m, size_t depth
     return sum;
 }
 
-/* The states are read and written once more; weights are not. */
+/* The states are written by the next pass that reads them anyway. */
 static void commit(const rf_cost_model *c, const rf_machine *m, rf_cost *sum)
 {
     for (size_t i = 0; i < c->n_layer; i++) {
@@ -403,8 +403,8 @@ static void commit(const rf_cost_model *c, const rf_machine *m, rf_cost *sum)
 
             longest = states > longest ? states : longest;
         }
-        sum->reading += 2 * longest / (m->read * m->read_reached);
-        sum->seconds += 2 * longest / (m->read * m->read_reached);
+        sum->reading += longest / (m->read * m->read_reached);
+        sum->seconds += longest / (m->read * m->read_reached);
     }
 }
 

@@ -138,9 +138,9 @@ static void decode_reads_what_is_held(void **state)
     rf_error err;
 
     assert_int_equal(rf_plan_account_make(c.plan, &a, &err), 0);
-    near(nano(rf_cost_decode(c.model, &reader, 0)), (double)(a.sharded[0] + a.replicated[0] + 3 * STATES + POSITION));
+    near(nano(rf_cost_decode(c.model, &reader, 0)), (double)(a.sharded[0] + a.replicated[0] + 2 * STATES + POSITION));
     near(nano(rf_cost_decode(c.model, &reader, 999)),
-         (double)(a.sharded[0] + a.replicated[0] + 3 * STATES + 1000 * POSITION));
+         (double)(a.sharded[0] + a.replicated[0] + 2 * STATES + 1000 * POSITION));
     near(nano(rf_cost_verify(c.model, &reader, 100, 8)),
          (double)(a.sharded[0] + a.replicated[0] + STATES + 108 * POSITION));
     rf_plan_account_free(&a);
@@ -157,7 +157,7 @@ static void two_ranks_read_half(void **state)
     assert_int_equal(rf_plan_account_make(c.plan, &a, &err), 0);
     assert_int_equal(a.sharded[0], a.sharded[1]);
     near(nano(rf_cost_decode(c.model, &reader, 0)),
-         (double)(a.sharded[0] + a.replicated[0]) + (3 * STATES + POSITION) / 2.0);
+         (double)(a.sharded[0] + a.replicated[0]) + (2 * STATES + POSITION) / 2.0);
     rf_plan_account_free(&a);
     close_costs(&c);
 }
@@ -234,7 +234,7 @@ static double bytes_of(const rf_gguf *f, const char *part)
 }
 
 /* A DFlash2 round: the target once, the drafter once, keys and values of the taps once more, the output matrix twice,
- * states three times. */
+ * states twice. */
 static void dflash_round_by_hand(void **state)
 {
     const pair *p = *state;
@@ -246,7 +246,7 @@ static void dflash_round_by_hand(void **state)
            position = (double)(p->drafter.n_layer * p->drafter.n_head_kv * p->drafter.head_dim * 4);
 
     near(nano(rf_cost_round(c.model, &reader, 1000, 7)),
-         nano(rf_cost_verify(alone.model, &reader, 1000, 8)) + 2 * STATES + own + taps + head + 1008 * position);
+         nano(rf_cost_verify(alone.model, &reader, 1000, 8)) + STATES + own + taps + head + 1008 * position);
     close_costs(&c);
     close_costs(&alone);
 }
@@ -260,7 +260,7 @@ static void mtp_round_by_hand(void **state)
            position = 2 * 64 * 4;
 
     near(nano(rf_cost_round(c.model, &reader, 1000, 3)),
-         nano(rf_cost_verify(alone.model, &reader, 1000, 4)) + 2 * STATES + 3 * (block + head) +
+         nano(rf_cost_verify(alone.model, &reader, 1000, 4)) + STATES + 3 * (block + head) +
              (1004 + 1001 + 1001) * position);
     close_costs(&c);
     close_costs(&alone);
