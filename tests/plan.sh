@@ -56,7 +56,7 @@ delta=$((48 * ((5120 * (10240 + 6144 + 96) + 6144 * 5120) / 32 * 34 + (4 * 10240
 attention=$((16 * (5120 * (12288 + 2048) + 6144 * 5120) / 32 * 34))
 ffn=$((64 * 3 * 5120 * 17408 / 32 * 34))
 states=$((48 * 48 * 128 * 128 * 4)) position=$((16 * 2 * 4 * 256 * 2))
-bytes=$((embedding + delta + attention + ffn + norms + 3 * states + position))
+bytes=$((embedding + delta + attention + ffn + norms + 2 * states + position))
 predicts decode "$(awk "BEGIN {printf \"%.4f\", $bytes * 1e-6}")" -m "$work/t.gguf" --spec-type none --cost-read 1 --cost-products 1e9 --cost-reached 100
 products=$((5120 * 248320 + 48 * (5120 * (10240 + 6144 + 96) + 6144 * 5120) + 16 * (5120 * (12288 + 2048) + 6144 * 5120) + 64 * 3 * 5120 * 17408))
 predicts decode "$(awk "BEGIN {printf \"%.4f\", $products * 1e-6}")" -m "$work/t.gguf" --spec-type none --cost-read 1e9 --cost-products 1
