@@ -23,6 +23,9 @@ struct rf_comm {
     const void **theirs;     /* [size] */
     const float **sums;      /* [size] */
     size_t *bytes, *part;    /* [size], [size + 1] */
+    /* Where buffers are not host memory and there are several ranks: data passes through these. */
+    float *in, *out;         /* STAGE_FLOATS each; NULL: buffers are host memory */
+    rf_buf *packed;          /* RF_STAGE_BYTES of the device */
 };
 
 void rf_comm_destroy(rf_comm *c)
@@ -35,6 +38,10 @@ void rf_comm_destroy(rf_comm *c)
     free(c->sums);
     free(c->bytes);
     free(c->part);
+    free(c->in);
+    free(c->out);
+    if (c->packed)
+        c->b->ops->buf_destroy(c->packed);
     free(c);
 }
 
@@ -166,9 +173,24 @@ static void plain_allreduce(const rf_comm *c, const rf_sum_plan *p, const float 
 }
 #endif
 
+/* How many floats of a sum are exchanged at a time. */
+static size_t piece_floats(const rf_comm *c, const rf_sum_plan *p)
+{
+    return STAGE_FLOATS / most_nodes(c, p);
+}
+
+/* One piece of a sum over several ranks. */
+static void sum_piece(rf_comm *c, const rf_sum_plan *p, const float *nodes, size_t stride, size_t n, float *out)
+{
+    if (most_nodes(c, p) * n * sizeof(float) <= RF_TWO_SHOT_BYTES)
+        one_shot(c, p, nodes, stride, n, out);
+    else
+        two_shot(c, p, nodes, stride, n, out);
+}
+
 void rf_comm_sum_host(rf_comm *c, const rf_sum_plan *p, size_t n, const float *nodes, float *out)
 {
-    size_t most, piece;
+    size_t piece;
 
     if (c->size == 1) {
         memcpy(out, nodes, n * sizeof *out); /* all units are one rank's: one node, the root */
@@ -180,23 +202,43 @@ void rf_comm_sum_host(rf_comm *c, const rf_sum_plan *p, size_t n, const float *n
         return;
     }
 #endif
-    most = most_nodes(c, p);
-    piece = STAGE_FLOATS / most;
+    piece = piece_floats(c, p);
+    for (size_t at = 0; at < n; at += piece)
+        sum_piece(c, p, nodes + at, n, n - at < piece ? n - at : piece, out + at);
+}
+
+/* Buffers that are not host memory: a piece of every node comes down, the piece of the sum goes up. */
+static void sum_staged(rf_comm *c, const rf_sum_plan *p, size_t n, rf_buf *nodes, rf_buf *out)
+{
+    const rf_ops *ops = c->b->ops;
+    size_t piece = piece_floats(c, p);
+
     for (size_t at = 0; at < n; at += piece) {
         size_t count = n - at < piece ? n - at : piece;
 
-        if (most * count * sizeof(float) <= RF_TWO_SHOT_BYTES)
-            one_shot(c, p, nodes + at, n, count, out + at);
+        for (size_t k = 0; k < rf_sum_plan_n_nodes(p, c->rank); k++)
+            ops->download(c->b, nodes, (k * n + at) * sizeof(float), c->in + k * count, count * sizeof(float));
+#ifdef RF_HAVE_MPI
+        if (c->allreduce == RF_ALLREDUCE_MPI)
+            plain_allreduce(c, p, c->in, count, c->out);
         else
-            two_shot(c, p, nodes + at, n, count, out + at);
+#endif
+            sum_piece(c, p, c->in, count, count, c->out);
+        ops->upload(c->b, out, at * sizeof(float), c->out, count * sizeof(float));
     }
 }
 
 void rf_comm_sum_tree(rf_comm *c, const rf_sum_plan *p, size_t n_rows, size_t n_cols, rf_buf *nodes, rf_buf *out)
 {
     const rf_ops *ops = c->b->ops;
+    float *host = ops->buf_host(nodes);
 
-    rf_comm_sum_host(c, p, n_rows * n_cols, ops->buf_host(nodes), ops->buf_host(out));
+    if (host)
+        rf_comm_sum_host(c, p, n_rows * n_cols, host, ops->buf_host(out));
+    else if (c->size == 1)
+        ops->copy(c->b, n_rows, n_cols, (rf_mat){nodes, 0, n_cols}, (rf_mat){out, 0, n_cols});
+    else
+        sum_staged(c, p, n_rows * n_cols, nodes, out);
 }
 
 /* Columns [at, at + n) of rank r's part of the row. */
@@ -213,14 +255,53 @@ static void copy_rows(size_t n_rows, size_t n_cols, const float *src, size_t src
         memcpy(dst + row * dst_stride, src + row * src_stride, n_cols * sizeof *dst);
 }
 
-/* One exchange: `rows` rows, columns [at, at + n) of each rank's part. */
-static void allgather_piece(rf_comm *c, const size_t *begin, size_t rows, size_t at, size_t n, const float *src,
-                            size_t src_stride, float *dst, size_t dst_stride)
+/* A matrix of an allgather: in host memory, or (host NULL) of the device. */
+typedef struct {
+    float *host;
+    rf_mat mat;
+} gathered;
+
+static gathered gathered_of(const rf_comm *c, rf_mat mat)
+{
+    float *host = c->b->ops->buf_host(mat.buf);
+
+    return (gathered){host ? host + mat.offset : NULL, mat};
+}
+
+static rf_mat moved(rf_mat m, size_t row, size_t column)
+{
+    return (rf_mat){m.buf, m.offset + row * m.stride + column, m.stride};
+}
+
+/* rows x n floats at (row, column) of the matrix, packed: into host memory, and out of it */
+static void take_part(rf_comm *c, gathered from, size_t row, size_t column, size_t rows, size_t n, float *to)
+{
+    if (from.host) {
+        copy_rows(rows, n, from.host + row * from.mat.stride + column, from.mat.stride, to, n);
+        return;
+    }
+    c->b->ops->copy(c->b, rows, n, moved(from.mat, row, column), (rf_mat){c->packed, 0, n});
+    c->b->ops->download(c->b, c->packed, 0, to, rows * n * sizeof *to);
+}
+
+static void put_part(rf_comm *c, gathered to, size_t row, size_t column, size_t rows, size_t n, const float *from)
+{
+    if (to.host) {
+        copy_rows(rows, n, from, n, to.host + row * to.mat.stride + column, to.mat.stride);
+        return;
+    }
+    c->b->ops->upload(c->b, c->packed, 0, from, rows * n * sizeof *from);
+    c->b->ops->copy(c->b, rows, n, (rf_mat){c->packed, 0, n}, moved(to.mat, row, column));
+}
+
+/* One exchange: rows [row, row + rows), columns [at, at + n) of each rank's part. */
+static void allgather_piece(rf_comm *c, const size_t *begin, size_t row, size_t rows, size_t at, size_t n, gathered src,
+                            gathered dst)
 {
     size_t own = part_columns(begin, c->rank, at, n);
 
     if (own)
-        copy_rows(rows, own, src + at, src_stride, c->transport->ops->stage(c->transport), own);
+        take_part(c, src, row, at, rows, own, c->transport->ops->stage(c->transport));
     for (int r = 0; r < c->size; r++)
         c->bytes[r] = rows * part_columns(begin, r, at, n) * sizeof(float);
     post(c);
@@ -228,19 +309,22 @@ static void allgather_piece(rf_comm *c, const size_t *begin, size_t rows, size_t
         size_t theirs = part_columns(begin, r, at, n);
 
         if (theirs)
-            copy_rows(rows, theirs, c->theirs[r], theirs, dst + begin[r] + at, dst_stride);
+            put_part(c, dst, row, begin[r] + at, rows, theirs, c->theirs[r]);
     }
 }
 
 void rf_comm_allgather(rf_comm *c, size_t n_rows, const size_t *begin, rf_mat src, rf_mat dst)
 {
-    const rf_ops *ops = c->b->ops;
-    const float *from = (const float *)ops->buf_host(src.buf) + src.offset;
-    float *to = (float *)ops->buf_host(dst.buf) + dst.offset;
+    gathered from = gathered_of(c, src), to = gathered_of(c, dst);
     size_t widest = 1, cols, rows;
 
     if (c->size == 1) {
-        copy_rows(n_rows, begin[1] - begin[0], from, src.stride, to + begin[0], dst.stride);
+        size_t width = begin[1] - begin[0];
+
+        if (from.host)
+            copy_rows(n_rows, width, from.host, src.stride, to.host + begin[0], dst.stride);
+        else
+            c->b->ops->copy(c->b, n_rows, width, src, moved(dst, 0, begin[0]));
         return;
     }
     for (int r = 0; r < c->size; r++)
@@ -249,18 +333,40 @@ void rf_comm_allgather(rf_comm *c, size_t n_rows, const size_t *begin, rf_mat sr
     rows = STAGE_FLOATS / cols;
     for (size_t row = 0; row < n_rows; row += rows)
         for (size_t at = 0; at < widest; at += cols)
-            allgather_piece(c, begin, n_rows - row < rows ? n_rows - row : rows, at, cols, from + row * src.stride,
-                            src.stride, to + row * dst.stride, dst.stride);
+            allgather_piece(c, begin, row, n_rows - row < rows ? n_rows - row : rows, at, cols, from, to);
 }
 
+/* Staged, both sides cut at the same places: all ranks have the same backend. */
 void rf_comm_send(rf_comm *c, int to, rf_buf *src, size_t bytes)
 {
-    c->transport->ops->send(c->transport, to, c->b->ops->buf_host(src), bytes);
+    const rf_ops *ops = c->b->ops;
+    const rf_transport_ops *t = c->transport->ops;
+    void *host = ops->buf_host(src);
+
+    if (host)
+        t->send(c->transport, to, host, bytes);
+    for (size_t at = 0; !host && at < bytes; at += RF_STAGE_BYTES) {
+        size_t n = bytes - at < RF_STAGE_BYTES ? bytes - at : RF_STAGE_BYTES;
+
+        ops->download(c->b, src, at, c->in, n);
+        t->send(c->transport, to, c->in, n);
+    }
 }
 
 void rf_comm_recv(rf_comm *c, int from, rf_buf *dst, size_t bytes)
 {
-    c->transport->ops->recv(c->transport, from, c->b->ops->buf_host(dst), bytes);
+    const rf_ops *ops = c->b->ops;
+    const rf_transport_ops *t = c->transport->ops;
+    void *host = ops->buf_host(dst);
+
+    if (host)
+        t->recv(c->transport, from, host, bytes);
+    for (size_t at = 0; !host && at < bytes; at += RF_STAGE_BYTES) {
+        size_t n = bytes - at < RF_STAGE_BYTES ? bytes - at : RF_STAGE_BYTES;
+
+        t->recv(c->transport, from, c->in, n);
+        ops->upload(c->b, dst, at, c->in, n);
+    }
 }
 
 /* ---- creation */
@@ -289,17 +395,32 @@ static int try_offer(rf_comm *c, const rf_transport_offer *offer, bool busy, rf_
     return -1;
 }
 
-/* Every transport here reads and writes the backend's buffers as host memory. */
-static bool has_host_buffers(rf_backend *b, rf_error *err)
+/* Every transport here reads and writes host memory: what is not passes through memory that is made here. */
+static int prepare_staging(rf_comm *c, rf_error *err)
 {
-    rf_buf *buf = b->ops->buf_create(b, sizeof(float), err);
-    bool host = buf && b->ops->buf_host(buf);
+    const rf_ops *ops = c->b->ops;
 
-    if (buf && !host)
-        rf_fail(err, RF_ERR_DEVICE,
-                "no transport of this build serves buffers of backend %s, which are not host memory", b->ops->name);
-    b->ops->buf_destroy(buf);
-    return host;
+    c->packed = ops->buf_create(c->b, RF_STAGE_BYTES, err);
+    if (!c->packed)
+        return -1;
+    if (ops->buf_host(c->packed)) {
+        ops->buf_destroy(c->packed);
+        c->packed = NULL;
+        return 0;
+    }
+    c->in = malloc(RF_STAGE_BYTES);
+    c->out = malloc(RF_STAGE_BYTES);
+    return c->in && c->out ? 0 : rf_fail(err, RF_ERR_MEMORY, "no memory for a communicator");
+}
+
+static void explain(rf_comm *c, const rf_transport_offer *offer, const rf_error *why)
+{
+    const char *staged = c->in ? "; staged: device memory passes through the host's" : "";
+
+    if (why->code == RF_OK)
+        snprintf(c->reason, sizeof c->reason, "%s%s", offer->reason, staged);
+    else
+        snprintf(c->reason, sizeof c->reason, "%.*s%s", (int)(sizeof c->reason - 1 - strlen(staged)), why->text, staged);
 }
 
 rf_comm *rf_comm_create_from(rf_backend *b, rf_allreduce allreduce, const rf_transport_offer *offers, size_t n_offers,
@@ -311,7 +432,7 @@ rf_comm *rf_comm_create_from(rf_backend *b, rf_allreduce allreduce, const rf_tra
     if (!c)
         rf_fail(&mine, RF_ERR_MEMORY, "no memory for a communicator");
     else if (c->size > 1)
-        has_host_buffers(b, &mine);
+        prepare_staging(c, &mine);
     if (rf_world_agree(&mine, err) != 0) {
         rf_comm_destroy(c);
         return NULL;
@@ -320,10 +441,8 @@ rf_comm *rf_comm_create_from(rf_backend *b, rf_allreduce allreduce, const rf_tra
     for (size_t i = 0; c->size > 1 && !c->transport && i < n_offers; i++) {
         if (try_offer(c, &offers[i], busy, err) != 0)
             why = *err;
-        else if (why.code == RF_OK)
-            snprintf(c->reason, sizeof c->reason, "%s", offers[i].reason);
         else
-            snprintf(c->reason, sizeof c->reason, "%.*s", (int)sizeof c->reason - 1, why.text);
+            explain(c, &offers[i], &why);
     }
     c->allreduce = allreduce; /* not before: the check is of the tree */
     if (c->size == 1 || c->transport)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "device.h"
 #include "clock.h"
 #include "memory.h"
 
@@ -171,7 +172,7 @@ int bench_measure_memory(bench *b, rf_error *err)
     rf_error mine = {RF_OK, ""};
     bench_memory own = {0};
 
-    if (rf_plan_memory(job->plan, rf_world_rank(), rf_cpu_traits(), &job->sizes, &job->drafter_sizes,
+    if (rf_plan_memory(job->plan, rf_world_rank(), rf_device_traits(job->options), &job->sizes, &job->drafter_sizes,
                        job->engine_spec.max_collect, &plan, &mine) == 0)
         own = (bench_memory){(double)plan.total, (double)rf_memory_used()};
     if (rf_world_agree(&mine, err) != 0)

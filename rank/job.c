@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "device.h"
 #include "log.h"
 #include "memory.h"
 #include "plan_machine.h"
@@ -95,10 +96,12 @@ static void set_context(rf_job *job, size_t n_ctx)
 static int fit_context(rf_job *job, rf_error *err)
 {
     const rf_options *o = job->options;
-    const rf_ops *ops = rf_cpu_traits();
-    size_t wanted = job->sizes.n_ctx, fits = wanted, available = rf_memory_share(rf_memory_available(), (size_t)rf_world_node_size());
+    const rf_ops *ops = rf_device_traits(o);
+    size_t wanted = job->sizes.n_ctx, fits = wanted, available = rf_device_free_memory(o);
     bool may_lower = o->fit && o->n_ctx < 0;
 
+    if (!available)
+        available = rf_memory_share(rf_memory_available(), (size_t)rf_world_node_size());
     rf_world_least(&available);
     if (!available)
         return 0;
@@ -120,12 +123,16 @@ static int create_backend(rf_job *job, rf_error *err)
     rf_error mine = {RF_OK, ""};
     char mask[RF_MASK_TEXT];
     int failed, place, n_alike;
+    rf_device_spec spec = {0, 1, 1, false};
 
+    rf_world_alike_on_host("all", &spec.place, &spec.n_ranks);
     rf_topology_mask_text(mask);
     rf_world_alike_on_host(mask, &place, &n_alike);
     failed = rf_topology_apply(job->options->threads, place, n_alike, &job->topology, &mine);
     if (!failed) {
-        job->backend = rf_cpu_create(job->topology.n_threads, job->topology.busy, job->options->isa, &mine);
+        spec.n_threads = job->topology.n_threads;
+        spec.busy = job->topology.busy;
+        job->backend = rf_device_create(job->options, &spec, &mine);
         failed = job->backend ? 0 : -1;
     }
     if (!failed && job->options->time_ops)
@@ -365,7 +372,7 @@ int rf_job_print_plan(const rf_options *o, FILE *out, rf_error *err)
         size_t ranks = (size_t)rf_plan_spec_of(job.plan)->n_ranks;
 
         make_sizes(&job, 1);
-        failed = rf_plan_print(job.plan, rf_cpu_traits(), &job.sizes, &job.drafter_sizes, collect_k(&job),
+        failed = rf_plan_print(job.plan, rf_device_traits(o), &job.sizes, &job.drafter_sizes, collect_k(&job),
                                rf_memory_share(rf_memory_available(), ranks), out, err);
     }
     if (!failed)

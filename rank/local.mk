@@ -4,6 +4,7 @@ librank_a_SOURCES = \
 	rank/choose.c rank/leader.h \
 	rank/collect.c rank/collect.h \
 	rank/command.c rank/command.h \
+	rank/device.c rank/device.h \
 	rank/engine.c rank/engine.h \
 	rank/generate.c rank/generate.h \
 	rank/job.c rank/job.h rank/job_files.c rank/startup.c \
@@ -20,9 +21,9 @@ librank_a_SOURCES = \
 	rank/topology.c rank/topology.h
 
 # Everything below the program, highest room first.
-model_libraries = libmodels.a libcollectives.a $(cpu_libraries) libbase.a
+model_libraries = libmodels.a libcollectives.a $(gpu_libraries) $(cpu_libraries) libbase.a
 rank_libraries = librank.a $(model_libraries)
-rank_system_libraries = $(MPI_LIBS) $(HWLOC_LIBS) $(PCRE2_LIBS) $(JANSSON_LIBS)
+rank_system_libraries = $(gpu_system_libraries) $(MPI_LIBS) $(HWLOC_LIBS) $(PCRE2_LIBS) $(JANSSON_LIBS)
 
 bin_PROGRAMS += rankflash
 rankflash_SOURCES = src/main.c

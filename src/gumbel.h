@@ -8,9 +8,8 @@
 
 #include <stdint.h>
 
-void rf_philox4x32_10(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
-/* w */
-uint32_t rf_gumbel_word(uint64_t seed, int64_t position, int32_t token);
+#include "philox.h"
+
 double rf_gumbel(uint64_t seed, int64_t position, int32_t token);
 
 #endif

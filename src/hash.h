@@ -5,9 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifndef RF_DEVICE_FN
+#define RF_DEVICE_FN /* what a GPU's compiler needs before functions that kernels use too */
+#endif
+
 /* The finaliser of SplitMix64 over (token id, bits of the logit): a row's hash is the sum mod 2^64 over its tokens, so
  * shards of the vocabulary add up in any order. */
-static inline uint64_t rf_hash_mix(int32_t token, uint32_t logit_bits)
+RF_DEVICE_FN static inline uint64_t rf_hash_mix(int32_t token, uint32_t logit_bits)
 {
     uint64_t z = ((uint64_t)(uint32_t)token << 32 | logit_bits) + UINT64_C(0x9E3779B97F4A7C15);
 

@@ -13,7 +13,7 @@ libbase_a_SOURCES = \
 	src/flags.c src/flags.h src/flags_values.c \
 	src/gguf.c src/gguf.h src/gguf_keys.c src/gguf_parse.c src/gguf_private.h \
 	src/gguf_writer.c src/gguf_writer.h \
-	src/gumbel.c src/gumbel.h src/hash.h \
+	src/gumbel.c src/gumbel.h src/hash.h src/philox.h \
 	src/half.h \
 	src/hash_index.c src/hash_index.h \
 	src/launcher.c src/launcher.h \

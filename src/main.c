@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "../collectives/comm.h"
+#include "../rank/device.h"
 #include "../rank/job.h"
 #include "../rank/prompt.h"
 #include "../rank/signals.h"
@@ -88,6 +89,8 @@ int main(int argc, char **argv)
             rf_options_print_version(stdout);
         else if (options.action == RF_ACTION_PLAN && rf_job_leads() && rf_job_print_plan(&options, stdout, &err) != 0)
             code = report(&err);
+        else if (options.action == RF_ACTION_DEVICES && rf_job_leads())
+            rf_device_list(stdout);
         else if (options.action == RF_ACTION_RUN)
             code = run(&options);
     }

@@ -12,6 +12,7 @@ void rf_options_defaults(rf_options *o)
         .spec_n_max = -1,
         .split = RF_SPLIT_TENSOR,
         .isa = "auto",
+        .device = -1,
         .n_gpu_layers = RF_LAYERS_UNSET,
         .n_gpu_layers_draft = RF_LAYERS_UNSET,
         .n_ctx = -1,

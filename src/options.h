@@ -12,10 +12,17 @@
 #include "modes.h"
 #include "text.h"
 
-typedef enum { RF_ACTION_RUN, RF_ACTION_HELP, RF_ACTION_VERSION, RF_ACTION_PLAN } rf_action;
+typedef enum { RF_ACTION_RUN, RF_ACTION_HELP, RF_ACTION_VERSION, RF_ACTION_PLAN, RF_ACTION_DEVICES } rf_action;
 typedef enum { RF_SPEC_AUTO, RF_SPEC_NONE, RF_SPEC_MTP, RF_SPEC_DFLASH } rf_spec_type;
 typedef enum { RF_SWITCH_AUTO, RF_SWITCH_OFF, RF_SWITCH_ON } rf_switch;
-typedef enum { RF_WANT_AUTO, RF_WANT_CPU } rf_want_backend;
+typedef enum {
+    RF_WANT_AUTO,
+    RF_WANT_CPU,
+    RF_WANT_CUDA,
+    RF_WANT_HIP,
+    RF_WANT_EMU_32, /* the emulated GPU, by lanes a warp */
+    RF_WANT_EMU_64
+} rf_want_backend;
 
 #define RF_LAYERS_UNSET (-1) /* -ngl was not given */
 #define RF_LAYERS_ALL INT32_MAX
@@ -42,6 +49,7 @@ typedef struct {
     int32_t threads;                          /* 0: from the binding mask */
     const char *isa;                          /* "auto" or a level of rf_cpu_create */
     rf_want_backend backend;
+    int32_t device; /* -1: not given */
     rf_allreduce allreduce;
     rf_switch gpu_aware;
     rf_switch flash_attn; /* attention is blockwise whatever it says */

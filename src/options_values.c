@@ -60,7 +60,7 @@ int rf_option_set_layers(void *options, const rf_flag *row, const char *value, r
     else if (rf_flag_integer(value, &number) < 0 || number < 0)
         return rf_flag_bad_value(row, value, "all or a number of layers", err);
     *layers = number >= ALL_LAYERS ? RF_LAYERS_ALL : (int32_t)number;
-    return *layers ? rf_option_notice(o, row, "this build has no GPU code, everything is on the CPU", err) : 0;
+    return *layers ? rf_option_notice(o, row, "layers are on the rank's GPU; where there is none, everything is on the CPU", err) : 0;
 }
 
 int rf_option_set_ratios(void *options, const rf_flag *row, const char *value, rf_error *err)

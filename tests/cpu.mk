@@ -5,7 +5,7 @@ cpu_tests = tests/test_cpu_attention tests/test_cpu_basic tests/test_cpu_delta \
 	tests/test_cpu_logits tests/test_cpu_matmul tests/test_cpu_memory
 check_PROGRAMS += $(cpu_tests)
 TESTS += $(cpu_tests)
-cpu_devices = tests/cpu_devices.c tests/cpu_devices.h tests/check.h
+cpu_devices = tests/cpu_devices.c tests/devices.c tests/devices.h tests/check.h
 tests_test_cpu_attention_SOURCES = tests/test_cpu_attention.c $(cpu_devices)
 tests_test_cpu_attention_LDADD = $(CPU_LIBS)
 tests_test_cpu_basic_SOURCES = tests/test_cpu_basic.c $(cpu_devices)

@@ -2,7 +2,9 @@
  * draft length, prefill chunk and sampling in this one process. Prints one line a prompt and sampling with the hash of all logits that tokens
  * were drawn from; exits 1 if two runs of the same prompt and sampling differ by a bit.
  *
- * usage: [mpirun ...] matrix_run [--reduced] [rankflash's flags] */
+ * usage: [mpirun ...] matrix_run [--reduced|--quick] [rankflash's flags]
+ *
+ * --quick, for slow backends: one short prompt, two samplings, few tokens, every drafter with few lengths. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -15,6 +17,7 @@
 
 #define MAX_PROMPT 64
 #define PREDICT 24
+#define PREDICT_QUICK 9
 #define FULL_SAMPLINGS 2 /* greedy and temperature 0.8 go over every cell; the others over a part */
 
 typedef struct {
@@ -25,7 +28,10 @@ typedef struct {
 typedef struct {
     rf_drafter drafter;
     size_t n_max, chunk;
+    int64_t n_predict;
 } cell;
+
+typedef enum { FULL, REDUCED, QUICK } extent;
 
 static const char *const prompts[] = {
     "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n",
@@ -57,7 +63,7 @@ static int encode(const rf_job *job, const char *text, rf_tokens *out, rf_error 
 
 static int run(rf_job *job, const rf_tokens *prompt, rf_sampling sampling, cell c, outcome *o, rf_error *err)
 {
-    rf_sequence s = {.drafter = c.drafter, .n_max = c.n_max, .sampling = sampling, .n_predict = PREDICT, .on_token = on_token, .context = o}, *one = &s;
+    rf_sequence s = {.drafter = c.drafter, .n_max = c.n_max, .sampling = sampling, .n_predict = c.n_predict, .on_token = on_token, .context = o}, *one = &s;
     rf_drafter drafter = c.drafter;
 
     *o = (outcome){UINT64_C(14695981039346656037), 0};
@@ -75,7 +81,7 @@ static int run(rf_job *job, const rf_tokens *prompt, rf_sampling sampling, cell 
 }
 
 /* The cells of one prompt and sampling. Reduced: every drafter, length and chunk occurs, not every combination. */
-static size_t make_cells(const rf_job *job, bool reduced, cell *cells)
+static size_t make_cells(const rf_job *job, extent how, cell *cells)
 {
     static const size_t lengths[] = {0, 1, 3, 6, 7}, chunks[] = {512, 64, 7, 1};
     size_t n = 0;
@@ -84,25 +90,30 @@ static size_t make_cells(const rf_job *job, bool reduced, cell *cells)
         if ((d == RF_DRAFTER_MTP && !job->files.with_mtp) || (d == RF_DRAFTER_DFLASH && !job->files.has_drafter))
             continue;
         for (size_t l = 0; l < (d == RF_DRAFTER_NONE ? 1 : 5); l++)
-            for (size_t k = 0; k < 4; k++)
-                if (!reduced || k == (l + (size_t)d) % 4)
-                    cells[n++] = (cell){(rf_drafter)d, lengths[l], chunks[k]};
+            for (size_t k = 0; k < 4; k++) {
+                bool part = k == (l + (size_t)d) % 4, few = part && (d == RF_DRAFTER_NONE || l == 2 || l == 4);
+
+                if (how == QUICK ? few : how == FULL || part)
+                    cells[n++] = (cell){(rf_drafter)d, lengths[l], chunks[k], how == QUICK ? PREDICT_QUICK : PREDICT};
+            }
     }
     return n;
 }
 
-static int run_all(rf_job *job, bool reduced, rf_error *err)
+static int run_all(rf_job *job, extent how, rf_error *err)
 {
     cell all[64], some[64];
-    size_t n_all = make_cells(job, reduced, all), n_some = make_cells(job, true, some);
+    size_t n_all = make_cells(job, how, all), n_some = make_cells(job, how == FULL ? REDUCED : how, some);
+    size_t n_prompts = how == QUICK ? 1 : sizeof prompts / sizeof *prompts,
+           n_samplings = how == QUICK ? 2 : sizeof samplings / sizeof *samplings;
     int differ = 0;
 
-    for (size_t p = 0; p < sizeof prompts / sizeof *prompts; p++) {
+    for (size_t p = 0; p < n_prompts; p++) {
         rf_tokens prompt = {0};
 
-        if (encode(job, prompts[p], &prompt, err) != 0)
+        if (encode(job, how == QUICK ? "# Norway\n" : prompts[p], &prompt, err) != 0)
             return -1;
-        for (size_t s = 0; s < sizeof samplings / sizeof *samplings; s++) {
+        for (size_t s = 0; s < n_samplings; s++) {
             const cell *cells = s < FULL_SAMPLINGS ? all : some;
             size_t n_cells = s < FULL_SAMPLINGS ? n_all : n_some;
             outcome first = {0, 0}, one;
@@ -127,10 +138,10 @@ static int run_all(rf_job *job, bool reduced, rf_error *err)
     return differ;
 }
 
-static int lead(rf_job *job, void *reduced)
+static int lead(rf_job *job, void *how)
 {
     rf_error err;
-    int code = run_all(job, *(bool *)reduced, &err);
+    int code = run_all(job, *(extent *)how, &err);
 
     if (code < 0) {
         fprintf(stderr, "%s\n", err.text);
@@ -145,14 +156,14 @@ int main(int argc, char **argv)
     rf_options options;
     rf_error err = {RF_OK, ""};
     rf_job job;
-    bool reduced = false;
+    extent how = FULL;
     int code;
 
     if (rf_world_init(&argc, &argv, &err) != 0)
         return 5;
     rf_log_set_speaker(false);
-    if (argc > 1 && strcmp(argv[1], "--reduced") == 0) {
-        reduced = true;
+    if (argc > 1 && (strcmp(argv[1], "--reduced") == 0 || strcmp(argv[1], "--quick") == 0)) {
+        how = argv[1][2] == 'q' ? QUICK : REDUCED;
         argv++;
         argc--;
     }
@@ -164,7 +175,7 @@ int main(int argc, char **argv)
     if (rf_job_start(&job, &options, 1, true, &err) != 0) {
         code = (int)err.code;
     } else {
-        code = rf_job_run(&job, lead, &reduced);
+        code = rf_job_run(&job, lead, &how);
     }
     if (err.code != RF_OK && rf_job_leads())
         fprintf(stderr, "%s\n", err.text);

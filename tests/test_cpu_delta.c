@@ -1,5 +1,5 @@
 /* Gated DeltaNet: numbers against double, the order of a step, pending rows and their commit, export and import. */
-#include "cpu_devices.h"
+#include "devices.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Logits: best candidates, coupled argmax, masses, hashes; and the counter-based generator. */
-#include "cpu_devices.h"
+#include "devices.h"
 
 #include <math.h>
 #include <stdlib.h>

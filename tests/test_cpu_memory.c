@@ -1,6 +1,6 @@
 /* Memory of the CPU backend: pure sizes are what is held, absurd sizes are a sentence, the hot path allocates nothing;
  * levels. */
-#include "cpu_devices.h"
+#include "devices.h"
 
 #include <stdio.h>
 #include <stdlib.h>

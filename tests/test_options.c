@@ -169,6 +169,14 @@ static void split_and_devices(void **state)
     EXPECT("-ngl 20 -sm layer", o.n_gpu_layers == 20);
     EXPECT("--backend auto", o.backend == RF_WANT_AUTO);
     EXPECT("--backend cpu", o.backend == RF_WANT_CPU);
+    EXPECT("--backend cuda", o.backend == RF_WANT_CUDA);
+    EXPECT("--backend hip", o.backend == RF_WANT_HIP);
+    EXPECT("--backend emu", o.backend == RF_WANT_EMU_32);
+    EXPECT("--backend emu:64", o.backend == RF_WANT_EMU_64);
+    EXPECT("--backend emu", o.device == -1);
+    EXPECT("-dev 0", o.device == 0);
+    EXPECT("--device 3", o.device == 3);
+    EXPECT("--list-devices", o.action == RF_ACTION_DEVICES);
     EXPECT("-t 3", o.threads == 3);
     EXPECT("--threads 4096", o.threads == 4096);
     EXPECT("--isa avx2", strcmp(o.isa, "avx2") == 0);
@@ -200,7 +208,7 @@ static void split_and_devices(void **state)
     bad("-t two", "from 1 to 4096");
     bad("--allreduce ring", "expected auto, ordered, mpi");
     bad("-fa yes", "expected on, off, auto");
-    noticed("-ngl 999 --n-gpu-layers-draft 999", "no GPU code", 2);
+    noticed("-ngl 999 --n-gpu-layers-draft 999", "everything is on the CPU", 2);
     noticed("-ngl 999 -ngl all", "--n-gpu-layers: ", 1);
     noticed("-fa on", "--flash-attn: ", 1);
     noticed("-fa off", "blockwise", 1);
@@ -367,15 +375,9 @@ static void later_versions(void **state)
     bad("--batch jobs.jsonl", "--batch (batch jobs from JSON Lines) is not in this version");
     bad("--output out.jsonl", "not in this version");
     bad("--prompt-cache s.bin", "saved sessions");
-    bad("-dev 0", "--device");
-    bad("--device 1", "not in this version");
-    bad("--list-devices", "not in this version");
     bad("--logit-bias 5+1", "not in this version");
     bad("-np 2", "--parallel 2 is not in this version");
     bad("-np 0", "at least 1");
-    bad("--backend cuda", "--backend cuda is not in this version: it has auto, cpu");
-    bad("--backend hip", "not in this version");
-    bad("--backend emu", "not in this version");
     bad("--backend tpu", "expected auto, cpu");
     bad("--gpu-aware on", "not in this version");
 }
