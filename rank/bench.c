@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "bench.h"
+#include "device.h"
 #include "bench_file.h"
 #include "launcher.h"
 #include "log.h"
@@ -129,6 +130,8 @@ int main(int argc, char **argv)
             bench_options_help(stdout);
         else if (options.engine.action == RF_ACTION_VERSION && rf_job_leads())
             rf_options_print_version(stdout);
+        else if (options.engine.action == RF_ACTION_DEVICES && rf_job_leads())
+            rf_device_list(stdout);
         else if (options.engine.action == RF_ACTION_RUN)
             code = run(&options);
     }

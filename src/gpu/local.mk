@@ -34,7 +34,7 @@ endif
 if HAVE_CUDA
 gpu_cuda_objects = $(gpu_sources:.cu=.cudao)
 libgpu_a_LIBADD += $(gpu_cuda_objects)
-gpu_system_libraries += $(CUDA_LIBS)
+gpu_system_libraries += $(CUDA_LIBS) -lstdc++
 .cu.cudao:
 	$(AM_V_NVCC)$(MKDIR_P) $(@D) && $(NVCC) -std=c++17 -O3 -fmad=false $(CUDA_ARCH_FLAGS) -I. $(AM_CPPFLAGS) $(NVCCFLAGS) -c -o $@ $<
 $(gpu_cuda_objects): $(gpu_headers)
@@ -47,7 +47,7 @@ endif
 if HAVE_HIP
 gpu_hip_objects = $(gpu_sources:.cu=.hipo)
 libgpu_a_LIBADD += $(gpu_hip_objects)
-gpu_system_libraries += $(HIP_LIBS)
+gpu_system_libraries += $(HIP_LIBS) -lstdc++
 .cu.hipo:
 	$(AM_V_HIPCC)$(MKDIR_P) $(@D) && $(HIPCC) -x hip -std=c++17 -O3 -fPIE -ffp-contract=off $(HIP_ARCH_FLAGS) -I. $(AM_CPPFLAGS) $(HIPCCFLAGS) -c -o $@ $<
 $(gpu_hip_objects): $(gpu_headers)
