@@ -122,7 +122,10 @@ static bool write_text(rf_generator *g, rf_text text)
 static rf_stop on_token(void *context, int32_t token, int64_t position, uint64_t hash)
 {
     rf_generator *g = context;
+    rf_stop stop = g->spec.on_token ? g->spec.on_token(g->spec.context, token, position, hash) : RF_STOP_NONE;
 
+    if (stop != RF_STOP_NONE)
+        return stop;
     if (g->spec.check)
         rf_log_info("check %" PRId64 " %" PRId32 " %016" PRIx64, position, token, hash);
     if (!g->spec.ignore_eog && rf_tokenizer_is_eog(g->spec.tokenizer, token))
@@ -130,7 +133,14 @@ static rf_stop on_token(void *context, int32_t token, int64_t position, uint64_t
     return write_text(g, rf_detokenizer_push(g->detokenizer, token)) ? RF_STOP_STRING : RF_STOP_NONE;
 }
 
-static void finish_text(rf_generator *g, rf_stop stop)
+void rf_generator_begin(rf_generator *g, rf_sequence *s)
+{
+    s->on_token = on_token;
+    s->context = g;
+    g->last = '\n';
+}
+
+void rf_generator_finish(rf_generator *g, rf_stop stop)
 {
     rf_text tail = rf_detokenizer_flush(g->detokenizer);
 
@@ -173,9 +183,7 @@ int rf_generate(rf_generator *g, rf_sequence *s, const int32_t *prompt, size_t n
     rf_progress progress;
     int failed;
 
-    s->on_token = on_token;
-    s->context = g;
-    g->last = '\n';
+    rf_generator_begin(g, s);
     rf_progress_begin(&progress, "prefill", "tokens");
     if (rf_round_prefill(g->leader, s, prompt, n_prompt, g->spec.chunk, show_prefill, &progress, err) != 0)
         return -1;
@@ -185,7 +193,7 @@ int rf_generate(rf_generator *g, rf_sequence *s, const int32_t *prompt, size_t n
     rf_stats_prefill(&s->stats, n_prompt, first - start);
     failed = rounds(g, s, err);
     rf_stats_decode(&s->stats, s->generated > 0 ? (size_t)s->generated - 1 : 0, now() - first);
-    finish_text(g, s->stop);
+    rf_generator_finish(g, s->stop);
     return failed;
 }
 

@@ -92,17 +92,42 @@ static void set_context(rf_job *job, size_t n_ctx)
     job->sizes.n_ctx = job->drafter_sizes.n_ctx = n_ctx;
 }
 
-/* --fit: the context is lowered when -c was not given; else what does not fit is refused. The tightest host decides. */
-static int fit_context(rf_job *job, rf_error *err)
+/* Memory of one rank, the least over ranks; 0: unknown. */
+static size_t available_memory(const rf_job *job)
 {
-    const rf_options *o = job->options;
-    const rf_ops *ops = rf_device_traits(o);
-    size_t wanted = job->sizes.n_ctx, fits = wanted, available = rf_device_free_memory(o);
-    bool may_lower = o->fit && o->n_ctx < 0;
+    size_t available = rf_device_free_memory(job->options);
 
     if (!available)
         available = rf_memory_share(rf_memory_available(), (size_t)rf_world_node_size());
     rf_world_least(&available);
+    return available;
+}
+
+/* How many requests of a batch run at once unless --parallel says: the most whose contexts fit whole, at least one. */
+static int choose_slots(rf_job *job, size_t available, rf_error *err)
+{
+    const rf_options *o = job->options;
+    size_t n = o->parallel ? (size_t)o->parallel : o->batch_in ? RF_DEFAULT_PARALLEL : 1, fits;
+
+    for (;; n--) {
+        make_sizes(job, n);
+        if (o->parallel || !available || n == 1)
+            return 0;
+        if (rf_plan_fit(job->plan, rf_device_traits(o), &job->sizes, &job->drafter_sizes, collect_k(job), available, &fits, err) != 0)
+            return -1;
+        if (fits == job->sizes.n_ctx)
+            return 0;
+    }
+}
+
+/* --fit: the context is lowered when -c was not given; else what does not fit is refused. The tightest host decides. */
+static int fit_context(rf_job *job, size_t available, rf_error *err)
+{
+    const rf_options *o = job->options;
+    const rf_ops *ops = rf_device_traits(o);
+    size_t wanted = job->sizes.n_ctx, fits = wanted;
+    bool may_lower = o->fit && o->n_ctx < 0;
+
     if (!available)
         return 0;
     if (rf_plan_fit(job->plan, ops, &job->sizes, &job->drafter_sizes, collect_k(job), available, &fits, err) != 0)
@@ -237,6 +262,7 @@ static void warn_context(const rf_job *job)
 int rf_job_start(rf_job *job, const rf_options *options, size_t n_slots, bool all_drafters, rf_error *err)
 {
     rf_error mine = {RF_OK, ""};
+    size_t available;
 
     memset(job, 0, sizeof *job);
     job->options = options;
@@ -246,8 +272,12 @@ int rf_job_start(rf_job *job, const rf_options *options, size_t n_slots, bool al
     if (agree(make_plan(job, &mine), &mine, err) != 0)
         return -1;
     rf_plan_shard(job->plan, rf_world_rank(), &job->shard);
-    make_sizes(job, n_slots);
-    if (agree(fit_context(job, &mine), &mine, err) != 0)
+    available = available_memory(job);
+    if (n_slots)
+        make_sizes(job, n_slots);
+    else if (agree(choose_slots(job, available, &mine), &mine, err) != 0)
+        return -1;
+    if (agree(fit_context(job, available, &mine), &mine, err) != 0)
         return -1;
     warn_context(job);
     if (create_comms(job, err) != 0 || create_engine(job, err) != 0)
@@ -331,22 +361,28 @@ int rf_job_run(rf_job *job, int (*lead)(rf_job *job, void *context), void *conte
     return r.code;
 }
 
-void rf_job_sequence(const rf_job *job, int32_t slot, rf_sequence *s)
+void rf_job_sequence_as(const rf_job *job, int32_t slot, const rf_sampling *sampling, int64_t n_predict, rf_sequence *s)
 {
-    const rf_options *o = job->options;
-
     memset(s, 0, sizeof *s);
     s->slot = slot;
     s->drafter = job->files.spec;
     s->n_max = job->files.n_max;
-    s->n_min = (size_t)o->spec_n_min;
-    s->p_min = o->spec_p_min;
-    s->sampling = (rf_sampling){o->temperature, o->top_k, o->top_p, o->min_p, o->seed};
+    s->n_min = (size_t)job->options->spec_n_min;
+    s->p_min = job->options->spec_p_min;
+    s->sampling = *sampling;
+    s->n_predict = n_predict;
+}
+
+void rf_job_sequence(const rf_job *job, int32_t slot, rf_sequence *s)
+{
+    const rf_options *o = job->options;
+    rf_sampling sampling = {o->temperature, o->top_k, o->top_p, o->min_p, o->seed};
+
     if (!o->seed_given && o->temperature > 0) {
-        s->sampling.seed = rf_random_seed();
-        rf_log_info("seed %" PRIu64, s->sampling.seed);
+        sampling.seed = rf_random_seed();
+        rf_log_info("seed %" PRIu64, sampling.seed);
     }
-    s->n_predict = o->n_predict;
+    rf_job_sequence_as(job, slot, &sampling, o->n_predict, s);
 }
 
 static int print_cost(const rf_job *job, FILE *out, rf_error *err)
@@ -369,11 +405,11 @@ int rf_job_print_plan(const rf_options *o, FILE *out, rf_error *err)
     if (!failed)
         failed = make_plan(&job, err);
     if (!failed) {
-        size_t ranks = (size_t)rf_plan_spec_of(job.plan)->n_ranks;
+        size_t available = rf_memory_share(rf_memory_available(), (size_t)rf_plan_spec_of(job.plan)->n_ranks);
 
-        make_sizes(&job, 1);
-        failed = rf_plan_print(job.plan, rf_device_traits(o), &job.sizes, &job.drafter_sizes, collect_k(&job),
-                               rf_memory_share(rf_memory_available(), ranks), out, err);
+        failed = choose_slots(&job, available, err);
+        if (!failed)
+            failed = rf_plan_print(job.plan, rf_device_traits(o), &job.sizes, &job.drafter_sizes, collect_k(&job), available, out, err);
     }
     if (!failed)
         failed = print_cost(&job, out, err);

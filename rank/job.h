@@ -42,7 +42,8 @@ typedef struct {
 
 const char *rf_drafter_name(rf_drafter drafter); /* "none", "draft-mtp", "draft-dflash" */
 
-/* Loads every drafter the files offer when all_drafters (tests), else the one that drafts. n_slots live sequences. */
+/* Loads every drafter the files offer when all_drafters (tests), else the one that drafts. n_slots live sequences; 0: as
+ * many as --parallel says, or as fit. */
 int rf_job_start(rf_job *job, const rf_options *options, size_t n_slots, bool all_drafters, rf_error *err);
 void rf_job_stop(rf_job *job);
 /* For measurements: the engine (and the leader) once more from the files. On failure only rf_job_stop is left. */
@@ -53,6 +54,8 @@ bool rf_job_leads(void);
 int rf_job_run(rf_job *job, int (*lead)(rf_job *job, void *context), void *context);
 /* A sequence with the command line's request in it. */
 void rf_job_sequence(const rf_job *job, int32_t slot, rf_sequence *s);
+/* The same with another sampling and length. */
+void rf_job_sequence_as(const rf_job *job, int32_t slot, const rf_sampling *sampling, int64_t n_predict, rf_sequence *s);
 
 /* job_files.c: paths (the demo pair without -m), headers, parameters, which drafter. Not collective. */
 int rf_job_open(rf_job_files *f, const rf_options *o, bool all_drafters, rf_error *err);

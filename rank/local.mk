@@ -1,6 +1,8 @@
 # What a rank is: plan, binding, commands, leader and follower; and the program.
 noinst_LIBRARIES += librank.a
 librank_a_SOURCES = \
+	rank/batch.c rank/batch.h rank/batch_files.c rank/batch_files.h rank/batch_lines.c rank/batch_lines.h \
+	rank/batch_request.c rank/batch_request.h \
 	rank/choose.c rank/leader.h \
 	rank/collect.c rank/collect.h \
 	rank/command.c rank/command.h \

@@ -27,7 +27,8 @@ typedef struct {
 static int begin(conversation *c, rf_job *job, bool interactive, rf_error *err)
 {
     const rf_options *o = job->options;
-    rf_generator_spec spec = {job->tokenizer, o->stop, o->n_stop, o->ignore_eos, o->check, (size_t)o->batch, stdout};
+    rf_generator_spec spec = {.tokenizer = job->tokenizer, .stop = o->stop, .n_stop = o->n_stop, .ignore_eog = o->ignore_eos,
+                              .check = o->check, .chunk = (size_t)o->batch, .out = stdout};
 
     memset(c, 0, sizeof *c);
     c->job = job;

@@ -34,6 +34,7 @@ void rf_signals_install(void)
     }
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, NULL);
+    sigaction(SIGXFSZ, &action, NULL);
 }
 
 int rf_signal_seen(void)

@@ -112,11 +112,16 @@ static int newline(rf_chat *c, rf_tokens *out, rf_error *err)
     return rf_tokenizer_encode(c->tokenizer, of("\n"), false, out, err);
 }
 
-static int question(rf_chat *c, rf_text user, rf_tokens *out, rf_error *err)
+static int answer(rf_chat *c, rf_tokens *out, rf_error *err)
 {
-    if (message(c, "user", user, out, err) < 0 || newline(c, out, err) < 0 || push(c->im_start, out, err) < 0)
+    if (newline(c, out, err) < 0 || push(c->im_start, out, err) < 0)
         return -1;
     return rf_tokenizer_encode(c->tokenizer, of(c->answer), true, out, err);
+}
+
+static int question(rf_chat *c, rf_text user, rf_tokens *out, rf_error *err)
+{
+    return message(c, "user", user, out, err) < 0 ? -1 : answer(c, out, err);
 }
 
 static int start(const rf_tokenizer *t, rf_tokens *out, rf_error *err)
@@ -138,6 +143,18 @@ int rf_chat_next(rf_chat *c, int32_t last, rf_text user, rf_tokens *out, rf_erro
     if (push(last, out, err) < 0 || (last != c->im_end && push(c->im_end, out, err) < 0) || newline(c, out, err) < 0)
         return -1;
     return question(c, user, out, err);
+}
+
+int rf_chat_conversation(rf_chat *c, const rf_chat_message *messages, size_t n, rf_tokens *out, rf_error *err)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+
+    if (start(c->tokenizer, out, err) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        if ((i > 0 && newline(c, out, err) < 0) || message(c, roles[messages[i].role], messages[i].text, out, err) < 0)
+            return -1;
+    return answer(c, out, err);
 }
 
 int rf_raw_first(rf_tokenizer *t, rf_text text, bool parse_special, rf_tokens *out, rf_error *err)

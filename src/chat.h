@@ -32,6 +32,15 @@ int rf_chat_first(rf_chat *c, rf_text system, rf_text user, rf_tokens *out, rf_e
  * <|im_end|> if it is another token, then "\n". */
 int rf_chat_next(rf_chat *c, int32_t last, rf_text user, rf_tokens *out, rf_error *err);
 
+typedef enum { RF_CHAT_SYSTEM, RF_CHAT_USER, RF_CHAT_ASSISTANT } rf_chat_role;
+typedef struct {
+    rf_chat_role role;
+    rf_text text;
+} rf_chat_message;
+
+/* Append a whole conversation that waits for its answer: n >= 1 messages, the last one the user's. 0, or -1 with *err. */
+int rf_chat_conversation(rf_chat *c, const rf_chat_message *messages, size_t n, rf_tokens *out, rf_error *err);
+
 /* --raw: the text alone (after the bos token if the file wants one). */
 int rf_raw_first(rf_tokenizer *t, rf_text text, bool parse_special, rf_tokens *out, rf_error *err);
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "gguf_private.h"
+#include "hash.h"
 
 #define MAX_PARTS 999
 #define SPLIT_SUFFIX_BYTES 20 /* "-00001-of-00002.gguf" */
@@ -257,11 +258,10 @@ size_t rf_gguf_header_bytes(const rf_gguf *f)
 
 uint64_t rf_gguf_header_hash(const rf_gguf *f)
 {
-    uint64_t hash = UINT64_C(14695981039346656037);
+    uint64_t hash = RF_HASH_START;
 
     for (size_t i = 0; i < f->n_parts; i++)
-        for (size_t k = 0; k < f->parts[i].header; k++)
-            hash = (hash ^ f->parts[i].map[k]) * UINT64_C(1099511628211);
+        hash = rf_hash_bytes(hash, f->parts[i].map, f->parts[i].header);
     return hash;
 }
 

@@ -20,4 +20,14 @@ RF_DEVICE_FN static inline uint64_t rf_hash_mix(int32_t token, uint32_t logit_bi
     return z ^ (z >> 31);
 }
 
+#define RF_HASH_START UINT64_C(14695981039346656037)
+
+/* FNV-1a over n more bytes; the first call starts from RF_HASH_START. */
+static inline uint64_t rf_hash_bytes(uint64_t hash, const void *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ ((const unsigned char *)bytes)[i]) * UINT64_C(1099511628211);
+    return hash;
+}
+
 #endif

@@ -80,6 +80,19 @@ static int check_text(const rf_options *o, rf_error *err)
     return 0;
 }
 
+static int check_batch(const rf_options *o, rf_error *err)
+{
+    if (o->batch_in && !o->batch_out)
+        return rf_fail(err, RF_ERR_USAGE, "--batch needs a file for the results: add --output FILE");
+    if (o->batch_out && !o->batch_in)
+        return rf_fail(err, RF_ERR_USAGE, "--output is for the results of a batch: add --batch FILE");
+    if (o->batch_in && (o->prompt.data || o->prompt_file))
+        return rf_fail(err, RF_ERR_USAGE, "--batch brings its own prompts: leave out %s", o->prompt.data ? "-p" : "-f");
+    if (o->parallel > 1 && !o->batch_in)
+        return rf_fail(err, RF_ERR_USAGE, "--parallel %d is for the requests of a batch: add --batch FILE", (int)o->parallel);
+    return 0;
+}
+
 static int do_escapes(rf_options *o, rf_error *err)
 {
     if (!o->escape)
@@ -94,7 +107,8 @@ static int do_escapes(rf_options *o, rf_error *err)
 
 int rf_options_check(rf_options *o, rf_error *err)
 {
-    if (check_model(o, err) < 0 || check_split(o, err) < 0 || check_text(o, err) < 0)
+    if (check_model(o, err) < 0 || check_split(o, err) < 0 || check_text(o, err) < 0 ||
+        check_batch(o, err) < 0)
         return -1;
     return do_escapes(o, err);
 }

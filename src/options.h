@@ -26,6 +26,8 @@ typedef enum {
 
 #define RF_LAYERS_UNSET (-1) /* -ngl was not given */
 #define RF_LAYERS_ALL INT32_MAX
+#define RF_MOST_PARALLEL 64
+#define RF_DEFAULT_PARALLEL 8
 
 typedef struct {
     rf_action action;
@@ -69,6 +71,10 @@ typedef struct {
     bool escape, raw, special, ignore_eos;
     rf_reasoning reasoning;
     int64_t n_predict; /* -1: until the end or the context limit */
+
+    /* Batch jobs */
+    const char *batch_in, *batch_out; /* both or neither */
+    int32_t parallel;                 /* requests decoded together; 0: what fits, RF_DEFAULT_PARALLEL at most */
 
     /* Sampling */
     bool seed_given; /* false (also -s -1): draw one (random_seed.h) and print it */

@@ -11,6 +11,7 @@ typedef enum {
     RF_GROUP_DEVICES,
     RF_GROUP_MEMORY,
     RF_GROUP_TEXT,
+    RF_GROUP_BATCH,
     RF_GROUP_SAMPLING,
     RF_GROUP_REPORTS,
     RF_GROUP_NOTHING, /* known from llama.cpp, change nothing here */
@@ -32,7 +33,6 @@ int rf_option_set_ratios(void *options, const rf_flag *row, const char *value, r
 int rf_option_set_seed(void *options, const rf_flag *row, const char *value, rf_error *err);
 int rf_option_set_threads(void *options, const rf_flag *row, const char *value, rf_error *err);
 int rf_option_add_stop(void *options, const rf_flag *row, const char *value, rf_error *err);
-int rf_option_set_parallel(void *options, const rf_flag *row, const char *value, rf_error *err);
 int rf_option_set_neutral(void *options, const rf_flag *row, const char *value, rf_error *err);
 int rf_option_set_no_escape(void *options, const rf_flag *row, const char *value, rf_error *err);
 

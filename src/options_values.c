@@ -130,19 +130,6 @@ int rf_option_add_stop(void *options, const rf_flag *row, const char *value, rf_
     return 0;
 }
 
-int rf_option_set_parallel(void *options, const rf_flag *row, const char *value, rf_error *err)
-{
-    rf_options *o = options;
-    int64_t number;
-
-    (void)o;
-    if (rf_flag_integer(value, &number) < 0 || number < 1)
-        return rf_flag_bad_value(row, value, "a whole number of at least 1", err);
-    if (number > 1)
-        return rf_fail(err, RF_ERR_USAGE, "%s %s is not in this version: it has 1", rf_flag_name(row), value);
-    return 0;
-}
-
 int rf_option_set_neutral(void *options, const rf_flag *row, const char *value, rf_error *err)
 {
     rf_options *o = options;

@@ -72,8 +72,8 @@ tests_collectives_run_SOURCES = tests/collectives_run.c tests/backend_fake.c tes
 tests_collectives_run_LDFLAGS = -Wl,--wrap=malloc,--wrap=calloc
 tests_collectives_run_LDADD = libcollectives.a libbase.a $(MPI_LIBS)
 endif
-TESTS += tests/bench.sh tests/collectives.sh tests/console.sh tests/failures.sh tests/memory.sh tests/matrix.sh
-EXTRA_DIST += tests/bench.sh tests/collectives.sh tests/console.sh tests/memory.sh tests/failures.sh tests/collectives_run.c tests/backend_fake.c tests/backend_fake.h tests/matrix.sh tests/mpi.sh
+TESTS += tests/batch.sh tests/bench.sh tests/collectives.sh tests/console.sh tests/failures.sh tests/memory.sh tests/matrix.sh
+EXTRA_DIST += tests/batch.sh tests/bench.sh tests/collectives.sh tests/console.sh tests/memory.sh tests/failures.sh tests/collectives_run.c tests/backend_fake.c tests/backend_fake.h tests/matrix.sh tests/mpi.sh
 AM_TESTS_ENVIRONMENT = top_builddir=$(top_builddir) srcdir=$(srcdir); export top_builddir srcdir;
 
 if HAVE_CMOCKA
@@ -101,6 +101,10 @@ check_PROGRAMS += tests/test_rank_parts
 TESTS += tests/test_rank_parts
 tests_test_rank_parts_SOURCES = tests/test_rank_parts.c tests/check.h
 tests_test_rank_parts_LDADD = $(rank_libraries) $(rank_system_libraries) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/test_batch
+TESTS += tests/test_batch
+tests_test_batch_SOURCES = tests/test_batch.c tests/check.h
+tests_test_batch_LDADD = $(rank_libraries) $(rank_system_libraries) $(CMOCKA_LIBS)
 check_PROGRAMS += tests/test_bench_parts
 TESTS += tests/test_bench_parts
 tests_test_bench_parts_SOURCES = tests/test_bench_parts.c tests/check.h

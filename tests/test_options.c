@@ -369,15 +369,26 @@ static void accepted_with_a_notice(void **state)
     EXPECT("--parallel 1", o.n_notices == 0);
 }
 
+static void batch_jobs(void **state)
+{
+    (void)state;
+    EXPECT("--batch in.jsonl --output out.jsonl", strcmp(o.batch_in, "in.jsonl") == 0 && strcmp(o.batch_out, "out.jsonl") == 0 &&
+                                                      o.parallel == 0);
+    EXPECT("--batch - --output out.jsonl -np 64", o.parallel == 64);
+    bad("--batch jobs.jsonl", "add --output FILE");
+    bad("--output out.jsonl", "add --batch FILE");
+    bad("--batch jobs.jsonl --output out.jsonl -p hello", "leave out -p");
+    bad("--batch jobs.jsonl --output out.jsonl -f hello", "leave out -f");
+    bad("-np 2", "--parallel 2 is for the requests of a batch");
+    bad("-np 0", "from 1 to 64");
+    bad("-np 65", "from 1 to 64");
+}
+
 static void later_versions(void **state)
 {
     (void)state;
-    bad("--batch jobs.jsonl", "--batch (batch jobs from JSON Lines) is not in this version");
-    bad("--output out.jsonl", "not in this version");
     bad("--prompt-cache s.bin", "saved sessions");
     bad("--logit-bias 5+1", "not in this version");
-    bad("-np 2", "--parallel 2 is not in this version");
-    bad("-np 0", "at least 1");
     bad("--backend tpu", "expected auto, cpu");
     bad("--gpu-aware on", "not in this version");
 }
@@ -526,6 +537,7 @@ int main(void)
         cmocka_unit_test(sampling),
         cmocka_unit_test(reports),
         cmocka_unit_test(accepted_with_a_notice),
+        cmocka_unit_test(batch_jobs),
         cmocka_unit_test(later_versions),
         cmocka_unit_test(unknown_and_abbreviated),
         cmocka_unit_test(the_reports_own_line),
