@@ -147,6 +147,8 @@ static void print_wrapped(FILE *out, const char *text)
 void rf_flags_print(const rf_flag_set *set, FILE *out)
 {
     for (int group = 0; group < set->n_groups; group++) {
+        if (!set->groups[group])
+            continue;
         fprintf(out, "\n%s:\n", set->groups[group]);
         for (size_t i = 0; i < set->n_rows; i++)
             if (set->rows[i].group == group) {

@@ -53,7 +53,7 @@ struct rf_flag {
 typedef struct {
     const rf_flag *rows;
     size_t n_rows;
-    const char *const *groups; /* [n_groups] titles, in the order of --help */
+    const char *const *groups; /* [n_groups] titles, in the order of --help; NULL: has no rows */
     int n_groups;
     const char *plain;         /* where an argument that is no flag belongs: "a model goes after -m" */
     /* Keeps a row's notice; may be NULL in a set without notices. */

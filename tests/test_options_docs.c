@@ -81,6 +81,8 @@ static void print_list(const rf_flag_set *set, FILE *out, const char *heading,
                        void (*print_row)(FILE *, const rf_flag *), const char *gap)
 {
     for (int group = 0; group < set->n_groups; group++) {
+        if (!set->groups[group])
+            continue;
         fprintf(out, "%s %s\n%s", heading, set->groups[group], gap);
         for (size_t i = 0; i < set->n_rows; i++)
             if (set->rows[i].group == group)
