@@ -2,4 +2,4 @@
 dist_man1_MANS = docs/rankflash.1 docs/rankflash-bench.1 docs/rankflash-synth.1
 EXTRA_DIST += docs/batch.md docs/bench.md docs/performance.md docs/performance.json docs/cli.md docs/determinism.md docs/plan.md docs/scaling.md docs/synth.md \
 	docs/how-to-backend.md docs/how-to-kernel.md docs/how-to-transport.md \
-	docs/models.md docs/how-to-model.md docs/how-to-op.md
+	docs/gpu.md docs/models.md docs/how-to-model.md docs/how-to-op.md
