@@ -132,21 +132,32 @@ for i in $(seq 48); do
 done >in.jsonl
 "$program" --batch in.jsonl --output whole.jsonl --ignore-eos --check -t 1 2>whole.err || fail "one rank's batch: $(tail -1 whole.err)"
 results() { sed -e 's/"seconds":[^,}]*,*//' "$1" | sort; }
-for launch in srun mpirun; do
+# Both at once: Slurm looks every half minute whether a grace time is over.
+launchers="srun mpirun"
+unset job
+declare -A job
+for launch in $launchers; do
+    job[$launch]=$(LAUNCH=$launch queue preempt-$launch -p low -N2 -n2 --ntasks-per-node=1 --cpus-per-task=1 "$batches/preemptible-batch.sbatch" \
+        in.jsonl preempt-$launch.jsonl --ignore-eos --check -t 1 -np 2)
+done
+for launch in $launchers; do
+    until_true 20 lines preempt-$launch.jsonl 2 || fail "preemption, $launch: no results: $(tail -n 3 preempt-$launch.log)"
+done
+timeout 50 srun -p high -N2 -n2 --exclusive true 2>/dev/null || fail "preemption: the other job did not run"
+for launch in $launchers; do
     out=preempt-$launch.jsonl
-    job=$(LAUNCH=$launch queue preempt-$launch -p low -N2 -n2 --ntasks-per-node=1 --cpus-per-task=1 --exclusive "$batches/preemptible-batch.sbatch" in.jsonl $out \
-        --ignore-eos --check -t 1 -np 2)
-    until_true 20 lines $out 2 || fail "preemption, $launch: no results: $(tail -3 preempt-$launch.log)"
-    timeout 30 srun -p high -N2 -n2 --exclusive true 2>/dev/null || fail "preemption, $launch: the other job did not run"
-    again "$job" || fail "preemption, $launch: not queued again: $(state "$job" JobState), $(tail -5 preempt-$launch.log)"
-    lines $out 48 && fail "preemption, $launch: nothing was left to do"
+    until_true 5 again "${job[$launch]}" || fail "preemption, $launch: not queued again: $(tail -n 5 preempt-$launch.log)"
     n=$(wc -l <$out)
-    until_true 30 lines $out $((n + 2)) || fail "preemption, $launch: does not go on: $(tail -3 preempt-$launch.log)"
-    scancel -b -s USR1 "$job" # as --signal=B:USR1@120 does
-    until_true 10 grep -q 'queued again' preempt-$launch.log || fail "limit, $launch: $(tail -5 preempt-$launch.log)"
-    exits preempt-$launch "$job" 60 0:0
-    [ "$(state "$job" Restarts)" = 2 ] || fail "$launch: $(state "$job" Restarts) restarts"
-    cmp -s <(results whole.jsonl) <(results $out) || fail "$launch: results differ from an uninterrupted run's: $(tail -3 preempt-$launch.log)"
+    [ "$n" -lt 48 ] || fail "preemption, $launch: nothing was left to do"
+    until_true 30 lines $out $((n + 2)) || fail "preemption, $launch: does not go on: $(tail -n 3 preempt-$launch.log)"
+    scancel -b -s USR1 "${job[$launch]}" # as --signal=B:USR1@120 does
+    until_true 10 grep -q 'limit is near' preempt-$launch.log || fail "limit, $launch: $(tail -n 5 preempt-$launch.log)"
+done
+for launch in $launchers; do
+    exits preempt-$launch "${job[$launch]}" 40 0:0
+    [ "$(state "${job[$launch]}" Restarts)" = 2 ] || fail "$launch: $(state "${job[$launch]}" Restarts) restarts"
+    cmp -s <(results whole.jsonl) <(results preempt-$launch.jsonl) ||
+        fail "$launch: results differ from an uninterrupted run's: $(tail -n 3 preempt-$launch.log)"
 done
 
 part "a drained node"
@@ -154,11 +165,11 @@ scontrol update nodename=n2 state=drain reason=test
 alone
 LAUNCH=srun runs drain 0:0 --ntasks=2 --cpus-per-task=1 -o drain.out -e drain.err "$batches/one-node.sbatch" "${ask[@]}"
 same drain
-job=$(queue waiting -N2 -n2 --wrap "srun --mpi=pmix $program -p x -n 1 -t 1")
+waiting=$(queue waiting -N2 -n2 --wrap "srun --mpi=pmix $program -p x -n 1 -t 1")
 sleep 3
-pending "$job" || fail "drained: a job of two nodes is $(state "$job" JobState)"
+pending "$waiting" || fail "drained: a job of two nodes is $(state "$waiting" JobState)"
 scontrol update nodename=n2 state=resume
-exits waiting "$job" 20 0:0
+exits waiting "$waiting" 20 0:0
 
 part "--time and --signal"
 exits limit "$limited" 45 138:0
