@@ -2,7 +2,7 @@
 if HAVE_CMOCKA
 CPU_LIBS = $(cpu_libraries) libbase.a $(CMOCKA_LIBS)
 cpu_tests = tests/test_cpu_attention tests/test_cpu_basic tests/test_cpu_delta \
-	tests/test_cpu_logits tests/test_cpu_matmul tests/test_cpu_memory
+	tests/test_cpu_logits tests/test_cpu_matmul tests/test_cpu_memory tests/test_cpu_team
 check_PROGRAMS += $(cpu_tests)
 TESTS += $(cpu_tests)
 cpu_devices = tests/cpu_devices.c tests/devices.c tests/devices.h tests/check.h
@@ -19,6 +19,8 @@ tests_test_cpu_matmul_LDADD = $(CPU_LIBS)
 tests_test_cpu_memory_SOURCES = tests/test_cpu_memory.c $(cpu_devices)
 tests_test_cpu_memory_LDFLAGS = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
 tests_test_cpu_memory_LDADD = $(CPU_LIBS)
+tests_test_cpu_team_SOURCES = tests/test_cpu_team.c tests/check.h
+tests_test_cpu_team_LDADD = $(CPU_LIBS)
 if AMX
 check_PROGRAMS += tests/test_cpu_amx
 TESTS += tests/test_cpu_amx

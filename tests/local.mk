@@ -72,8 +72,8 @@ tests_collectives_run_SOURCES = tests/collectives_run.c tests/backend_fake.c tes
 tests_collectives_run_LDFLAGS = -Wl,--wrap=malloc,--wrap=calloc
 tests_collectives_run_LDADD = libcollectives.a libbase.a $(MPI_LIBS)
 endif
-TESTS += tests/batch.sh tests/bench.sh tests/collectives.sh tests/console.sh tests/failures.sh tests/memory.sh tests/matrix.sh
-EXTRA_DIST += tests/batch.sh tests/bench.sh tests/collectives.sh tests/console.sh tests/memory.sh tests/failures.sh tests/collectives_run.c tests/backend_fake.c tests/backend_fake.h tests/matrix.sh tests/mpi.sh
+TESTS += tests/batch.sh tests/bench.sh tests/collectives.sh tests/console.sh tests/failures.sh tests/memory.sh tests/matrix.sh tests/slurm.sh
+EXTRA_DIST += tests/batch.sh tests/bench.sh tests/collectives.sh tests/console.sh tests/memory.sh tests/failures.sh tests/collectives_run.c tests/backend_fake.c tests/backend_fake.h tests/matrix.sh tests/mpi.sh tests/slurm.sh tests/slurm-two-nodes
 AM_TESTS_ENVIRONMENT = top_builddir=$(top_builddir) srcdir=$(srcdir); export top_builddir srcdir;
 
 if HAVE_CMOCKA

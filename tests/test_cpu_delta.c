@@ -302,6 +302,50 @@ static void pending_rows_commit_as_if_given(void **state)
     device_close(&d);
 }
 
+/* Rounds of generated rows and commits, then given rows that read what is due: as if all had been given. */
+static void check_rounds(const device *d, job *j, int32_t first, int32_t second)
+{
+    int64_t then = 3 + first, last = then + second;
+    rf_batch_seq given[] = {{1, 3, 0, RF_ROLE_GIVEN, 0},
+                            {1, first, 3, RF_ROLE_GIVEN, 0},
+                            {1, second, then, RF_ROLE_GIVEN, 0},
+                            {1, 20, last, RF_ROLE_GIVEN, 0},
+                            {1, 2, last + 20, RF_ROLE_GIVEN, 0}};
+    rf_batch_seq rounds[] = {given[0], {1, RF_MAX_BLOCK, 3, RF_ROLE_GENERATED, 0}, {1, -first, 0, 0, 0},
+                             {1, 8, then, RF_ROLE_GENERATED, 0}, {1, -second, 0, 0, 0}, given[3], given[4]};
+    size_t bytes = result_floats(j) * sizeof(float);
+    float *want = malloc(bytes), *got = malloc(bytes);
+
+    assert_non_null(want);
+    assert_non_null(got);
+    j->steps = given;
+    j->n_steps = 5;
+    run(d, j, want);
+    j->steps = rounds;
+    j->n_steps = 7;
+    run(d, j, got);
+    assert_same_bits(got, want, result_floats(j), "rounds and commits");
+    free(want);
+    free(got);
+}
+
+static void rounds_follow_commits_as_if_given(void **state)
+{
+    static const int32_t accepted[][2] = {{1, 1}, {1, 5}, {2, 8}, {7, 1}, {RF_MAX_BLOCK, 8}};
+    static const size_t widths[] = {16, 24, 64, 128};
+    device d = device_open("auto", 2);
+
+    (void)state;
+    for (size_t s = 0; s < 4; s++) {
+        job j = make(2, 6 - 2 * (s % 2), widths[s]);
+
+        for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++)
+            check_rounds(&d, &j, accepted[i][0], accepted[i][1]);
+        release(&j);
+    }
+    device_close(&d);
+}
+
 static void chunks_give_the_same_bits(void **state)
 {
     static const rf_batch_seq once[] = {{1, 60, 0, RF_ROLE_GIVEN, 0}};
@@ -459,6 +503,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_those_of_the_recurrence),
         cmocka_unit_test(pending_rows_commit_as_if_given),
+        cmocka_unit_test(rounds_follow_commits_as_if_given),
         cmocka_unit_test(chunks_give_the_same_bits),
         cmocka_unit_test(sequences_do_not_mix),
         cmocka_unit_test(export_import_and_reset),

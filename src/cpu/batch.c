@@ -31,12 +31,12 @@ static rf_batch *batch_create(rf_backend *b, size_t max_seqs, size_t max_rows, r
     c->cpu = cpu;
     c->max_seqs = max_seqs;
     c->max_rows = max_rows;
-    c->seqs = cpu_alloc(cpu, cpu_product(max_seqs, sizeof *c->seqs), what, err);
-    c->first_row = cpu_alloc(cpu, cpu_product(max_seqs, sizeof *c->first_row), what, err);
-    c->tokens = cpu_alloc(cpu, cpu_product(max_rows, sizeof *c->tokens), what, err);
-    c->position = cpu_alloc(cpu, cpu_product(max_rows, sizeof *c->position), what, err);
-    c->seq = cpu_alloc(cpu, cpu_product(max_rows, sizeof *c->seq), what, err);
-    c->logit_rows = cpu_alloc(cpu, cpu_product(max_rows, sizeof *c->logit_rows), what, err);
+    c->seqs = cpu_alloc(cpu, rf_size_product(max_seqs, sizeof *c->seqs), what, err);
+    c->first_row = cpu_alloc(cpu, rf_size_product(max_seqs, sizeof *c->first_row), what, err);
+    c->tokens = cpu_alloc(cpu, rf_size_product(max_rows, sizeof *c->tokens), what, err);
+    c->position = cpu_alloc(cpu, rf_size_product(max_rows, sizeof *c->position), what, err);
+    c->seq = cpu_alloc(cpu, rf_size_product(max_rows, sizeof *c->seq), what, err);
+    c->logit_rows = cpu_alloc(cpu, rf_size_product(max_rows, sizeof *c->logit_rows), what, err);
     if (c->seqs && c->first_row && c->tokens && c->position && c->seq && c->logit_rows)
         return &c->shape;
     batch_destroy(&c->shape);

@@ -11,28 +11,9 @@
 
 /* ---- keys and values */
 
-static size_t kv_blocks(const rf_kv_spec *s)
-{
-    return s->n_positions / SPAN + (s->n_positions % SPAN != 0);
-}
-
-static size_t kv_side_bytes(const rf_kv_spec *s, uint32_t type)
-{
-    size_t block = SPAN * s->n_heads * s->head_dim * rf_format_find(type)->bytes;
-
-    return cpu_product(cpu_product(s->n_slots, kv_blocks(s)), block);
-}
-
-static size_t kv_table_bytes(const rf_kv_spec *s)
-{
-    return cpu_product(cpu_product(s->n_slots, kv_blocks(s)), sizeof(uint32_t));
-}
-
 static size_t kv_bytes(const rf_kv_spec *s)
 {
-    size_t sides = cpu_sum(cpu_alloc_bytes(kv_side_bytes(s, s->type_k)), cpu_alloc_bytes(kv_side_bytes(s, s->type_v)));
-
-    return cpu_sum(sides, cpu_alloc_bytes(kv_table_bytes(s)));
+    return rf_kv_bytes(s, cpu_alloc_bytes);
 }
 
 static void kv_destroy(rf_kv *kv)
@@ -41,7 +22,7 @@ static void kv_destroy(rf_kv *kv)
         return;
     cpu_free(kv->cpu, kv->k, kv->k_bytes);
     cpu_free(kv->cpu, kv->v, kv->v_bytes);
-    cpu_free(kv->cpu, kv->table, kv_table_bytes(&kv->spec));
+    cpu_free(kv->cpu, kv->table, rf_kv_table_bytes(&kv->spec));
     free(kv);
 }
 
@@ -55,14 +36,14 @@ static rf_kv *kv_create(rf_backend *b, const rf_kv_spec *s, rf_error *err)
     }
     kv->cpu = cpu_of(b);
     kv->spec = *s;
-    kv->n_blocks = kv_blocks(s);
+    kv->n_blocks = rf_kv_blocks(s);
     kv->k_size = rf_format_find(s->type_k)->bytes;
     kv->v_size = rf_format_find(s->type_v)->bytes;
-    kv->k_bytes = kv_side_bytes(s, s->type_k);
-    kv->v_bytes = kv_side_bytes(s, s->type_v);
+    kv->k_bytes = rf_kv_side_bytes(s, s->type_k);
+    kv->v_bytes = rf_kv_side_bytes(s, s->type_v);
     kv->k = cpu_alloc(kv->cpu, kv->k_bytes, "cached keys", err);
     kv->v = cpu_alloc(kv->cpu, kv->v_bytes, "cached values", err);
-    kv->table = cpu_alloc(kv->cpu, kv_table_bytes(s), "a cache's table", err);
+    kv->table = cpu_alloc(kv->cpu, rf_kv_table_bytes(s), "a cache's table", err);
     if (kv->k && kv->v && kv->table && cpu_need_scratch(kv->cpu, attention_scratch_floats(s->head_dim), err) == 0 &&
         cpu_need_units(kv->cpu, s->head_dim, err) == 0) {
         for (size_t i = 0; i < s->n_slots * kv->n_blocks; i++)
@@ -122,7 +103,8 @@ static size_t delta_floats(const rf_delta_spec *s, delta_sizes *z)
     z->g = pending * s->n_v_heads;
     z->due = s->n_slots * s->n_v_heads;
     /* more than all of them together, so that no product wrapped around if this does not */
-    if (cpu_product(cpu_product(s->n_slots, s->n_v_heads * cpu_state_floats(d) + 8 * RF_MAX_BLOCK * z->channels), 16) == SIZE_MAX)
+    if (rf_size_product(rf_size_product(s->n_slots, s->n_v_heads * cpu_state_floats(d) +
+                                                        8 * RF_MAX_BLOCK * z->channels), 16) == SIZE_MAX)
         return SIZE_MAX;
     return z->conv + z->vectors + z->state + z->window + z->m + z->k + z->u + z->g + z->due;
 }
@@ -131,7 +113,7 @@ static size_t delta_bytes(const rf_delta_spec *s)
 {
     delta_sizes z;
 
-    return cpu_alloc_bytes(cpu_product(delta_floats(s, &z), sizeof(float)));
+    return cpu_alloc_bytes(rf_size_product(delta_floats(s, &z), sizeof(float)));
 }
 
 static void delta_destroy(rf_delta *delta)
@@ -178,7 +160,7 @@ static rf_delta *delta_create(rf_backend *b, const rf_delta_spec *s, rf_error *e
     t->cpu = cpu_of(b);
     t->spec = *s;
     t->tiles = s->n_v_heads / s->n_k_heads;
-    t->bytes = cpu_product(delta_floats(s, &z), sizeof(float));
+    t->bytes = rf_size_product(delta_floats(s, &z), sizeof(float));
     t->n_channels = z.channels;
     t->memory = cpu_alloc(t->cpu, t->bytes, "DeltaNet states", err);
     if (!t->memory || cpu_need_scratch(t->cpu, delta_scratch_floats(s->head_dim), err) != 0) {
@@ -263,9 +245,9 @@ static size_t rope_bytes(size_t n_rot, size_t max_rows)
 {
     size_t half = n_rot / 2;
 
-    size_t table = cpu_alloc_bytes(cpu_product(max_rows, half * sizeof(float)));
+    size_t table = cpu_alloc_bytes(rf_size_product(max_rows, half * sizeof(float)));
 
-    return cpu_sum(cpu_alloc_bytes(half * sizeof(double)), cpu_sum(table, table));
+    return rf_size_sum(cpu_alloc_bytes(half * sizeof(double)), rf_size_sum(table, table));
 }
 
 static void rope_destroy(rf_rope *rope)
@@ -290,8 +272,8 @@ static rf_rope *rope_create(rf_backend *b, size_t n_rot, double base, size_t max
     rope->half = n_rot / 2;
     rope->max_rows = max_rows;
     rope->frequency = cpu_alloc(rope->cpu, rope->half * sizeof *rope->frequency, "rotary tables", err);
-    rope->cosine = cpu_alloc(rope->cpu, cpu_product(max_rows, rope->half * sizeof(float)), "rotary tables", err);
-    rope->sine = cpu_alloc(rope->cpu, cpu_product(max_rows, rope->half * sizeof(float)), "rotary tables", err);
+    rope->cosine = cpu_alloc(rope->cpu, rf_size_product(max_rows, rope->half * sizeof(float)), "rotary tables", err);
+    rope->sine = cpu_alloc(rope->cpu, rf_size_product(max_rows, rope->half * sizeof(float)), "rotary tables", err);
     if (!rope->frequency || !rope->cosine || !rope->sine) {
         rope_destroy(rope);
         return NULL;

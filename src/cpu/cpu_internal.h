@@ -2,12 +2,10 @@
 #ifndef RF_CPU_INTERNAL_H
 #define RF_CPU_INTERNAL_H
 
-#include "../backend.h"
+#include "../spec_sizes.h"
 #include "team.h"
 
-#define SPAN 256       /* positions of a cache block and of an attention span */
 #define OUT_LANES 16   /* output rows of a packed weight block */
-#define Q8_BLOCK 32    /* weights of a block along a row */
 #define Q8_TILE_BYTES (Q8_BLOCK * OUT_LANES) /* int8 of 16 rows x 32 columns */
 #define MAX_TILE_ROWS RF_MAX_BLOCK           /* activation rows a pass over the weights serves */
 #define MAX_STRIP 64                         /* columns of a DeltaNet state that are worked on at a time */
@@ -203,8 +201,6 @@ static inline float *mat_row(rf_mat m, size_t row)
 void *cpu_alloc(rf_cpu *cpu, size_t bytes, const char *what, rf_error *err);
 void cpu_free(rf_cpu *cpu, void *p, size_t bytes);
 size_t cpu_alloc_bytes(size_t bytes); /* what cpu_alloc(bytes) holds */
-size_t cpu_product(size_t a, size_t b);   /* SIZE_MAX where a size is too large; so is a sum of such sizes */
-size_t cpu_sum(size_t a, size_t b);
 void cpu_memory_ops(rf_ops *ops);
 /* At least `floats` of scratch for every thread. */
 int cpu_need_scratch(rf_cpu *cpu, size_t floats, rf_error *err);

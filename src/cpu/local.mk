@@ -9,7 +9,7 @@ noinst_LIBRARIES += libcpu.a libcpu_reference.a
 libcpu_a_SOURCES = \
 	src/cpu/batch.c src/cpu/caches.c src/cpu/cpu.c src/cpu/cpu_internal.h \
 	src/cpu/machine_limits.c src/cpu/memory.c src/cpu/team.c src/cpu/team.h src/cpu/weights.c \
-	src/backend.h src/machine_limits.h
+	src/backend.h src/machine_limits.h src/spec_sizes.h
 libcpu_a_CPPFLAGS = $(AM_CPPFLAGS) $(cpu_defines)
 libcpu_reference_a_SOURCES = $(cpu_compute) src/cpu/q8_reference.c
 libcpu_reference_a_CPPFLAGS = $(AM_CPPFLAGS) -DRF_ISA=reference

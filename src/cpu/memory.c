@@ -18,16 +18,6 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-size_t cpu_product(size_t a, size_t b)
-{
-    return b && a > SIZE_MAX / b ? SIZE_MAX : a * b;
-}
-
-size_t cpu_sum(size_t a, size_t b)
-{
-    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
-}
-
 size_t cpu_alloc_bytes(size_t bytes)
 {
     if (bytes == 0)
@@ -102,7 +92,7 @@ int cpu_need_scratch(rf_cpu *cpu, size_t floats, rf_error *err)
 
     if (wanted <= cpu->scratch_floats)
         return 0;
-    p = cpu_alloc(cpu, cpu_product(threads * sizeof(float), wanted), "scratch of the threads", err);
+    p = cpu_alloc(cpu, rf_size_product(threads * sizeof(float), wanted), "scratch of the threads", err);
     if (!p)
         return -1;
     cpu_free(cpu, cpu->scratch, threads * cpu->scratch_floats * sizeof(float));

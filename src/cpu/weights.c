@@ -21,25 +21,6 @@ typedef struct {
     size_t file_row_bytes;
 } source;
 
-static size_t run_total(const rf_range *runs, size_t n, size_t all)
-{
-    size_t sum = n ? 0 : all;
-
-    for (size_t i = 0; i < n; i++)
-        sum += runs[i].count;
-    return sum;
-}
-
-static size_t shard_rows(const rf_weight_spec *s)
-{
-    return run_total(s->row_runs, s->n_row_runs, s->n_rows);
-}
-
-static size_t shard_cols(const rf_weight_spec *s)
-{
-    return run_total(s->col_runs, s->n_col_runs, s->n_cols);
-}
-
 static size_t packed_bytes(uint32_t type, size_t n_rows, size_t n_cols)
 {
     const rf_format *f = rf_format_find(type);
@@ -50,7 +31,7 @@ static size_t packed_bytes(uint32_t type, size_t n_rows, size_t n_cols)
 
 static size_t weight_bytes(const rf_weight_spec *s)
 {
-    return cpu_alloc_bytes(packed_bytes(s->type, shard_rows(s), shard_cols(s)));
+    return cpu_alloc_bytes(packed_bytes(s->type, rf_shard_rows(s), rf_shard_cols(s)));
 }
 
 /* The columns of the shard of one file row, as stored: in place, or gathered into `space`. */
@@ -222,8 +203,8 @@ static rf_weight *weight_create(rf_backend *b, const rf_weight_spec *s, rf_error
     }
     w->cpu = cpu_of(b);
     w->type = s->type;
-    w->n_rows = shard_rows(s);
-    w->n_cols = shard_cols(s);
+    w->n_rows = rf_shard_rows(s);
+    w->n_cols = rf_shard_cols(s);
     w->n_blocks = (w->n_rows + OUT_LANES - 1) / OUT_LANES;
     w->bytes = packed_bytes(s->type, w->n_rows, w->n_cols);
     w->data = cpu_alloc(w->cpu, w->bytes, s->name, err);
@@ -238,18 +219,13 @@ static unsigned weight_wants(const rf_weight *w)
     return w->type == RF_TYPE_Q8_0 ? WANTS_Q8 : WANTS_F32;
 }
 
-static size_t act_blocks(size_t max_rows, size_t max_cols)
-{
-    return cpu_product(max_rows, max_cols / Q8_BLOCK + (max_cols % Q8_BLOCK != 0));
-}
-
 static size_t act_bytes(size_t max_rows, size_t max_cols)
 {
-    size_t blocks = act_blocks(max_rows, max_cols);
+    size_t blocks = rf_act_blocks(max_rows, max_cols);
 
-    size_t numbers = cpu_alloc_bytes(cpu_product(blocks, sizeof(float))); /* scales; as many offsets */
+    size_t numbers = cpu_alloc_bytes(rf_size_product(blocks, sizeof(float))); /* scales; as many offsets */
 
-    return cpu_sum(cpu_alloc_bytes(cpu_product(blocks, Q8_BLOCK)), cpu_sum(numbers, numbers));
+    return rf_size_sum(cpu_alloc_bytes(rf_size_product(blocks, Q8_BLOCK)), rf_size_sum(numbers, numbers));
 }
 
 static void act_destroy(rf_act *act)
@@ -258,7 +234,7 @@ static void act_destroy(rf_act *act)
 
     if (!act)
         return;
-    blocks = act_blocks(act->max_rows, act->max_cols);
+    blocks = rf_act_blocks(act->max_rows, act->max_cols);
     cpu_free(act->cpu, act->q, blocks * Q8_BLOCK);
     cpu_free(act->cpu, act->d, blocks * sizeof *act->d);
     cpu_free(act->cpu, act->offset, blocks * sizeof *act->offset);
@@ -268,7 +244,7 @@ static void act_destroy(rf_act *act)
 static rf_act *act_create(rf_backend *b, size_t max_rows, size_t max_cols, rf_error *err)
 {
     rf_act *act = calloc(1, sizeof *act);
-    size_t blocks = act_blocks(max_rows, max_cols);
+    size_t blocks = rf_act_blocks(max_rows, max_cols);
 
     if (!act) {
         rf_fail(err, RF_ERR_MEMORY, "no memory for activations");
@@ -277,9 +253,9 @@ static rf_act *act_create(rf_backend *b, size_t max_rows, size_t max_cols, rf_er
     act->cpu = cpu_of(b);
     act->max_rows = max_rows;
     act->max_cols = max_cols;
-    act->q = cpu_alloc(act->cpu, cpu_product(blocks, Q8_BLOCK), "activations", err);
-    act->d = cpu_alloc(act->cpu, cpu_product(blocks, sizeof *act->d), "activations", err);
-    act->offset = cpu_alloc(act->cpu, cpu_product(blocks, sizeof *act->offset), "activations", err);
+    act->q = cpu_alloc(act->cpu, rf_size_product(blocks, Q8_BLOCK), "activations", err);
+    act->d = cpu_alloc(act->cpu, rf_size_product(blocks, sizeof *act->d), "activations", err);
+    act->offset = cpu_alloc(act->cpu, rf_size_product(blocks, sizeof *act->offset), "activations", err);
     if (act->q && act->d && act->offset)
         return act;
     act_destroy(act);

@@ -5,8 +5,8 @@ namespace RT_SPACE {
 
 static size_t batch_bytes(size_t max_seqs, size_t max_rows)
 {
-    return gpu_sum(gpu_product(max_seqs, sizeof(rf_batch_seq) + sizeof(uint32_t)),
-                   gpu_product(max_rows, 2 * sizeof(uint32_t)));
+    return rf_size_sum(rf_size_product(max_seqs, sizeof(rf_batch_seq) + sizeof(uint32_t)),
+                       rf_size_product(max_rows, 2 * sizeof(uint32_t)));
 }
 
 /* The parts of a description that lies at p. */

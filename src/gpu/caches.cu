@@ -6,28 +6,9 @@ namespace RT_SPACE {
 
 /* ---- keys and values */
 
-static size_t kv_blocks(const rf_kv_spec *s)
-{
-    return s->n_positions / SPAN + (s->n_positions % SPAN != 0);
-}
-
-static size_t kv_side_bytes(const rf_kv_spec *s, uint32_t type)
-{
-    size_t block = SPAN * s->n_heads * s->head_dim * rf_format_find(type)->bytes;
-
-    return gpu_product(gpu_product(s->n_slots, kv_blocks(s)), block);
-}
-
-static size_t kv_table_bytes(const rf_kv_spec *s)
-{
-    return gpu_product(gpu_product(s->n_slots, kv_blocks(s)), sizeof(uint32_t));
-}
-
 static size_t kv_bytes(const rf_kv_spec *s)
 {
-    size_t sides = gpu_sum(gpu_alloc_bytes(kv_side_bytes(s, s->type_k)), gpu_alloc_bytes(kv_side_bytes(s, s->type_v)));
-
-    return gpu_sum(sides, gpu_alloc_bytes(kv_table_bytes(s)));
+    return rf_kv_bytes(s, gpu_alloc_bytes);
 }
 
 static void kv_destroy(rf_kv *kv)
@@ -36,7 +17,7 @@ static void kv_destroy(rf_kv *kv)
         return;
     gpu_free(kv->gpu, kv->k, kv->k_bytes);
     gpu_free(kv->gpu, kv->v, kv->v_bytes);
-    gpu_free(kv->gpu, kv->table, kv_table_bytes(&kv->spec));
+    gpu_free(kv->gpu, kv->table, rf_kv_table_bytes(&kv->spec));
     free(kv->host_table);
     free(kv);
 }
@@ -51,19 +32,20 @@ static rf_kv *kv_create(rf_backend *b, const rf_kv_spec *s, rf_error *err)
     }
     kv->gpu = gpu_of(b);
     kv->spec = *s;
-    kv->n_blocks = kv_blocks(s);
+    kv->n_blocks = rf_kv_blocks(s);
     kv->k_size = rf_format_find(s->type_k)->bytes;
     kv->v_size = rf_format_find(s->type_v)->bytes;
-    kv->k_bytes = kv_side_bytes(s, s->type_k);
-    kv->v_bytes = kv_side_bytes(s, s->type_v);
+    kv->k_bytes = rf_kv_side_bytes(s, s->type_k);
+    kv->v_bytes = rf_kv_side_bytes(s, s->type_v);
     kv->k = static_cast<unsigned char *>(gpu_alloc(kv->gpu, kv->k_bytes, "cached keys", err));
     kv->v = static_cast<unsigned char *>(kv->k ? gpu_alloc(kv->gpu, kv->v_bytes, "cached values", err) : NULL);
-    kv->table = static_cast<uint32_t *>(kv->v ? gpu_alloc(kv->gpu, kv_table_bytes(s), "a cache's table", err) : NULL);
-    kv->host_table = static_cast<uint32_t *>(kv->table ? malloc(kv_table_bytes(s) + 1) : NULL);
+    kv->table = static_cast<uint32_t *>(
+        kv->v ? gpu_alloc(kv->gpu, rf_kv_table_bytes(s), "a cache's table", err) : NULL);
+    kv->host_table = static_cast<uint32_t *>(kv->table ? malloc(rf_kv_table_bytes(s) + 1) : NULL);
     if (kv->host_table && gpu_need_units(kv->gpu, s->head_dim, err) == 0) {
         for (size_t i = 0; i < s->n_slots * kv->n_blocks; i++)
             kv->host_table[i] = (uint32_t)i;
-        gpu_upload(kv->gpu, kv->table, kv->host_table, kv_table_bytes(s));
+        gpu_upload(kv->gpu, kv->table, kv->host_table, rf_kv_table_bytes(s));
         return kv;
     }
     if (kv->table && !kv->host_table)
@@ -137,7 +119,8 @@ static size_t delta_floats(const rf_delta_spec *s, delta_sizes *z)
     z->u = pending * s->n_v_heads * d;
     z->g = pending * s->n_v_heads;
     /* more than all of them together, so that no product wrapped around if this does not */
-    if (gpu_product(gpu_product(s->n_slots, s->n_v_heads * d * d + 4 * RF_MAX_BLOCK * z->channels), 16) == SIZE_MAX)
+    if (rf_size_product(rf_size_product(s->n_slots, s->n_v_heads * d * d + 4 * RF_MAX_BLOCK * z->channels), 16) ==
+        SIZE_MAX)
         return SIZE_MAX;
     return z->conv + z->vectors + z->state + z->window + z->m + z->k + z->u + z->g;
 }
@@ -146,7 +129,7 @@ static size_t delta_bytes(const rf_delta_spec *s)
 {
     delta_sizes z;
 
-    return gpu_alloc_bytes(gpu_product(delta_floats(s, &z), sizeof(float)));
+    return gpu_alloc_bytes(rf_size_product(delta_floats(s, &z), sizeof(float)));
 }
 
 static void delta_destroy(rf_delta *t)
@@ -216,7 +199,7 @@ static rf_delta *delta_create(rf_backend *b, const rf_delta_spec *s, rf_error *e
     }
     t->gpu = gpu_of(b);
     t->spec = *s;
-    t->bytes = gpu_product(delta_floats(s, &z), sizeof(float));
+    t->bytes = rf_size_product(delta_floats(s, &z), sizeof(float));
     t->memory = static_cast<float *>(gpu_alloc(t->gpu, t->bytes, "DeltaNet states", err));
     if (t->memory) {
         place_parts(t, &z);
@@ -315,9 +298,9 @@ static void window_import(rf_backend *b, rf_delta *t, size_t slot, const float *
 
 static size_t rope_bytes(size_t n_rot, size_t max_rows)
 {
-    size_t half = n_rot / 2, table = gpu_alloc_bytes(gpu_product(max_rows, half * sizeof(float)));
+    size_t half = n_rot / 2, table = gpu_alloc_bytes(rf_size_product(max_rows, half * sizeof(float)));
 
-    return gpu_sum(gpu_alloc_bytes(half * sizeof(double)), gpu_sum(table, table));
+    return rf_size_sum(gpu_alloc_bytes(half * sizeof(double)), rf_size_sum(table, table));
 }
 
 static void rope_destroy(rf_rope *rope)
@@ -336,7 +319,7 @@ static void rope_destroy(rf_rope *rope)
 static rf_rope *rope_create(rf_backend *b, size_t n_rot, double base, size_t max_rows, rf_error *err)
 {
     rf_rope *rope = static_cast<rf_rope *>(calloc(1, sizeof *rope));
-    size_t half = n_rot / 2, table = gpu_product(max_rows, half * sizeof(float));
+    size_t half = n_rot / 2, table = rf_size_product(max_rows, half * sizeof(float));
     rf_gpu *gpu = gpu_of(b);
 
     if (!rope) {

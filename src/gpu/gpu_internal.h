@@ -6,13 +6,10 @@
 #include "gpu_rt.h"
 
 extern "C" {
-#include "../backend.h"
-#include "../quant.h"
+#include "../spec_sizes.h"
 #include "gpu.h"
 }
 
-#define SPAN 256      /* positions of a cache block and of an attention span */
-#define Q8_BLOCK 32   /* weights of a block along a row */
 #define MAX_TILE_ROWS RF_MAX_BLOCK /* activation rows that one pass over the weights serves */
 #define STAGING_BYTES ((size_t)4 << 20) /* pinned memory of all uploads, in two halves */
 #define ATTENTION_UNITS 16384 /* (query, span) pairs whose sums are kept at a time */
@@ -170,8 +167,6 @@ static inline rt_grid grid_of(size_t x, size_t y = 1, size_t z = 1)
 void *gpu_alloc(rf_gpu *gpu, size_t bytes, const char *what, rf_error *err);
 void gpu_free(rf_gpu *gpu, void *p, size_t bytes);
 size_t gpu_alloc_bytes(size_t bytes); /* what gpu_alloc(bytes) holds */
-size_t gpu_product(size_t a, size_t b); /* SIZE_MAX where a size is too large; so is a sum of such sizes */
-size_t gpu_sum(size_t a, size_t b);
 /* Queues a copy; src may change when it returns. */
 void gpu_upload(rf_gpu *gpu, void *to, const void *src, size_t bytes);
 /* At most STAGING_BYTES / 2 bytes of pinned memory to fill; gpu_push then queues its copy. */

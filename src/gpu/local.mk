@@ -5,7 +5,7 @@ gpu_sources = \
 	src/gpu/delta.cu src/gpu/logits.cu src/gpu/matmul.cu src/gpu/memory.cu src/gpu/rows.cu src/gpu/weights.cu
 gpu_headers = \
 	src/gpu/device.h src/gpu/emu.h src/gpu/gpu.h src/gpu/gpu_internal.h src/gpu/gpu_rt.h \
-	src/backend.h src/error.h src/half.h src/hash.h src/philox.h src/quant.h src/sum_tree.h
+	src/backend.h src/error.h src/half.h src/hash.h src/philox.h src/quant.h src/spec_sizes.h src/sum_tree.h
 EXTRA_DIST += $(gpu_sources)
 
 noinst_LIBRARIES += libgpu.a

@@ -5,16 +5,6 @@ namespace RT_SPACE {
 
 #define ALIGNMENT ((size_t)256) /* of what a device allocator hands out */
 
-size_t gpu_product(size_t a, size_t b)
-{
-    return b && a > SIZE_MAX / b ? SIZE_MAX : a * b;
-}
-
-size_t gpu_sum(size_t a, size_t b)
-{
-    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
-}
-
 size_t gpu_alloc_bytes(size_t bytes)
 {
     if (bytes == 0)

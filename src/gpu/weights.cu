@@ -78,30 +78,11 @@ static const packing *find(uint32_t type)
 
 /* ---- sizes */
 
-static size_t run_total(const rf_range *runs, size_t n, size_t all)
-{
-    size_t sum = n ? 0 : all;
-
-    for (size_t i = 0; i < n; i++)
-        sum += runs[i].count;
-    return sum;
-}
-
-static size_t shard_rows(const rf_weight_spec *s)
-{
-    return run_total(s->row_runs, s->n_row_runs, s->n_rows);
-}
-
-static size_t shard_cols(const rf_weight_spec *s)
-{
-    return run_total(s->col_runs, s->n_col_runs, s->n_cols);
-}
-
 static size_t packed_bytes(uint32_t type, size_t n_rows, size_t n_cols)
 {
     const packing *p = find(type);
 
-    return gpu_product(n_rows, p->first_bytes(n_cols) + p->second_bytes(n_cols));
+    return rf_size_product(n_rows, p->first_bytes(n_cols) + p->second_bytes(n_cols));
 }
 
 static size_t plan_words(const rf_weight_spec *s)
@@ -111,9 +92,9 @@ static size_t plan_words(const rf_weight_spec *s)
 
 static size_t weight_bytes(const rf_weight_spec *s)
 {
-    size_t data = gpu_alloc_bytes(packed_bytes(s->type, shard_rows(s), shard_cols(s)));
+    size_t data = gpu_alloc_bytes(packed_bytes(s->type, rf_shard_rows(s), rf_shard_cols(s)));
 
-    return s->n_units ? gpu_sum(data, gpu_alloc_bytes(plan_words(s) * sizeof(uint32_t))) : data;
+    return s->n_units ? rf_size_sum(data, gpu_alloc_bytes(plan_words(s) * sizeof(uint32_t))) : data;
 }
 
 /* ---- rows */
@@ -279,8 +260,8 @@ static rf_weight *weight_create(rf_backend *b, const rf_weight_spec *s, rf_error
     }
     w->gpu = gpu_of(b);
     w->type = s->type;
-    w->n_rows = shard_rows(s);
-    w->n_cols = shard_cols(s);
+    w->n_rows = rf_shard_rows(s);
+    w->n_cols = rf_shard_cols(s);
     w->bytes = packed_bytes(s->type, w->n_rows, w->n_cols);
     w->data = static_cast<unsigned char *>(gpu_alloc(w->gpu, w->bytes, s->name, err));
     if (w->data && make_plan(w, s, err) == 0 && pack(w, s, err) == 0)
@@ -296,16 +277,12 @@ static unsigned weight_wants(const rf_weight *w)
 
 /* ---- activations */
 
-static size_t act_blocks(size_t max_rows, size_t max_cols)
-{
-    return gpu_product(max_rows, divide_up(max_cols, Q8_BLOCK));
-}
-
 static size_t act_bytes(size_t max_rows, size_t max_cols)
 {
-    size_t blocks = act_blocks(max_rows, max_cols);
+    size_t blocks = rf_act_blocks(max_rows, max_cols);
 
-    return gpu_sum(gpu_alloc_bytes(gpu_product(blocks, Q8_BLOCK)), gpu_alloc_bytes(gpu_product(blocks, sizeof(float))));
+    return rf_size_sum(gpu_alloc_bytes(rf_size_product(blocks, Q8_BLOCK)),
+                       gpu_alloc_bytes(rf_size_product(blocks, sizeof(float))));
 }
 
 static void act_destroy(rf_act *act)
@@ -314,7 +291,7 @@ static void act_destroy(rf_act *act)
 
     if (!act)
         return;
-    blocks = act_blocks(act->max_rows, act->max_cols);
+    blocks = rf_act_blocks(act->max_rows, act->max_cols);
     gpu_free(act->gpu, act->q, blocks * Q8_BLOCK);
     gpu_free(act->gpu, act->d, blocks * sizeof *act->d);
     free(act);
@@ -323,7 +300,7 @@ static void act_destroy(rf_act *act)
 static rf_act *act_create(rf_backend *b, size_t max_rows, size_t max_cols, rf_error *err)
 {
     rf_act *act = static_cast<rf_act *>(calloc(1, sizeof *act));
-    size_t blocks = act_blocks(max_rows, max_cols);
+    size_t blocks = rf_act_blocks(max_rows, max_cols);
 
     if (!act) {
         rf_fail(err, RF_ERR_MEMORY, "no memory for activations");
@@ -332,8 +309,8 @@ static rf_act *act_create(rf_backend *b, size_t max_rows, size_t max_cols, rf_er
     act->gpu = gpu_of(b);
     act->max_rows = max_rows;
     act->max_cols = max_cols;
-    act->q = static_cast<int8_t *>(gpu_alloc(act->gpu, gpu_product(blocks, Q8_BLOCK), "activations", err));
-    act->d = static_cast<float *>(gpu_alloc(act->gpu, gpu_product(blocks, sizeof *act->d), "activations", err));
+    act->q = static_cast<int8_t *>(gpu_alloc(act->gpu, rf_size_product(blocks, Q8_BLOCK), "activations", err));
+    act->d = static_cast<float *>(gpu_alloc(act->gpu, rf_size_product(blocks, sizeof *act->d), "activations", err));
     if (act->q && act->d)
         return act;
     act_destroy(act);
